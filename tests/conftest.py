@@ -35,14 +35,14 @@ if (
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
     torch.cpu._is_avx512_bf16_supported = bool
 cli.end = sys.exit  # a script that a test runs in its own process
-LONG = "pretended distributed bench faults ends reward_faults macos trainer_scripts torture".split()
+LONG = "pretended distributed bench faults ends reward_faults macos trainer_scripts torture"
 
 
 def pytest_collection_modifyitems(items):
     """The files that take long come first: `make test` has two processes, and neither shall be left
     with one at the end.
     """
-    order = {f"test_{name}": place for place, name in enumerate(LONG)}
+    order = {f"test_{name}": place for place, name in enumerate(LONG.split())}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 

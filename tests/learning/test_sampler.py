@@ -21,15 +21,25 @@ from maxrl.sampling.sampler import generate, noise
 from tests.helpers import tiny
 from tests.helpers.tensors import F64, close, normal, seeded
 
+WARPERS = {
+    "temperature": TemperatureLogitsWarper,
+    "top_k": TopKLogitsWarper,
+    "top_p": TopPLogitsWarper,
+}
 LENGTHS = (9, 5, 1, 12)  # ragged; the prompt of one token has an empty prefix
 STOP = [2, 7, 20]
 
 
+def warped(logits, options):
+    """Logits (B, V) as the classes of transformers change them."""
+    for name, value in options.items():
+        logits = WARPERS[name](value)(None, logits)
+    return logits
+
+
 @torch.no_grad()
 def plain_loop(model, prompts, uniforms, **options):
-    """One row at a time, the whole sequence again for every token, probabilities cut by sorting in
-    python.
-    """
+    """One row at a time, the whole sequence again for every token, logits cut by transformers."""
     responses = []
     for prompt, group in zip(prompts, uniforms.tolist()):
         for row_of_noise in group:
@@ -43,22 +53,12 @@ def plain_loop(model, prompts, uniforms, **options):
     return responses
 
 
-def draw(logits, u, temperature=1.0, top_k=0, top_p=1.0):
-    if temperature == 0:
+def draw(logits, u, **options):
+    """The first token whose cumulative probability is above u."""
+    if options.get("temperature") == 0:
         return int(logits.argmax())
-    p = torch.softmax(logits.double() / temperature, -1).tolist()
-    order = sorted(range(len(p)), key=lambda v: -p[v])[: top_k or None]
-    total = sum(p[v] for v in order)
-    nucleus = []
-    for v in order:
-        if sum(p[w] for w in nucleus) / total < top_p:
-            nucleus.append(v)
-    point = u * sum(p[v] for v in nucleus)
-    for v in sorted(nucleus):
-        point -= p[v]
-        if point < 0:
-            return v
-    return max(nucleus)
+    p = warped(logits[None], options).softmax(-1)[0]
+    return next(v for v, total in enumerate(p.cumsum(0).tolist()) if total > u)
 
 
 def responses(samples):
@@ -208,13 +208,6 @@ def test_a_token_of_nan_is_one_of_the_vocabulary(V):
     assert (drawn < V).all()
 
 
-WARPERS = {
-    "temperature": TemperatureLogitsWarper,
-    "top_k": TopKLogitsWarper,
-    "top_p": TopPLogitsWarper,
-}
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -229,10 +222,7 @@ WARPERS = {
 )
 def test_distribution_equals_the_warpers_of_transformers(options):
     logits = normal(200, 12) * 2
-    expected = logits
-    for name, value in options.items():
-        expected = WARPERS[name](value)(None, expected)
-    close(distribution(logits, **options).exp(), expected.softmax(-1))
+    close(distribution(logits, **options).exp(), warped(logits, options).softmax(-1))
 
 
 @pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])

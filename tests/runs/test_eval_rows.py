@@ -105,16 +105,8 @@ LATER = "2025-01-02T00:00:00"
         ([None, None], None),
     ],
 )
-def test_templates_print_one_date(dates, printed, script, shell, monkeypatch):
+def test_templates_print_one_date(dates, printed, script, shell, encoded):
     """That of the run, the latest of several, or else that of the program's begin."""
-    seen = []
-    encode = Tokenizer.encode
-
-    def noted(self, text):
-        seen.append(text)
-        return encode(self, text)
-
-    monkeypatch.setattr(Tokenizer, "encode", noted)
     words = Tokenizer.from_vocabulary(VOCABULARY)
     words.config["chat_template"] = "{{ strftime_now('%FT%T.%f') }} {{ messages[0].content }}"
     put(Path("mine.jsonl"), [{"prompt": [{"role": "user", "content": "UP"}]}] * 4)
@@ -128,7 +120,7 @@ def test_templates_print_one_date(dates, printed, script, shell, monkeypatch):
     few = f"{task} --max-response 6 --samples 2 --prompts 2"
     json = ("--json", "out.json") if script == "eval.py" else ()
     passed(shell(script, *rows, *few.split(), *json))
-    (text,) = set(seen)
+    (text,) = encoded
     assert text.startswith(printed or "")
     if json:
         assert text.startswith(read_json("out.json")["date"])

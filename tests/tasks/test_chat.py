@@ -272,26 +272,18 @@ def test_a_token_that_tokenizer_json_lacks(tmp_path, config, file, content):
     assert Tokenizer.load(tmp_path).encode("a <new>") == [5, len(WORDS)]
 
 
-def test_a_resumed_run_has_the_date_of_its_start(dice, shell, monkeypatch):
+def test_a_resumed_run_has_the_date_of_its_start(dice, shell, encoded, monkeypatch):
     """A template that prints the time: every step has the prompts of an uninterrupted run."""
     model, words, stop = checkpoint.load_model(dice)
     words.config["chat_template"] = "{{ strftime_now('%F %T.%f') }} {{ messages[0].content }}"
     checkpoint.save("chat", model, words, stop)
     put(Path("mine.jsonl"), [{"prompt": [turn("user", "UP")]}] * 4)
     Path("mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
-    seen = set()
-    encode = Tokenizer.encode
-
-    def noted(self, text):
-        seen.add(text)
-        return encode(self, text)
-
-    monkeypatch.setattr(Tokenizer, "encode", noted)
     run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"
     few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
     for steps in (1, 2):
         passed(shell("train.py", *run.split(), *few.split(), "--steps", steps))
-    assert len(seen) == 1
+    assert len(encoded) == 1
     monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
     assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"
 

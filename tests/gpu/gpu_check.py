@@ -87,10 +87,10 @@ def attention_values() -> dict:
 
 
 def synchronisations() -> dict:
-    """Lines at which the host waits for the GPU, in sampling and in a training step."""
-    learner = policy(random_model(maze17().model), autocast=True)
+    """Lines where the host waits for the GPU: in sampling, once a step, in no micro-batch."""
+    learner = policy(random_model(maze17().model), autocast=True, micro_batch_tokens=640)
     prompts = random_prompts(4, sized(310, 20))
-    equal, ragged = (random_batch(ls, N=8, L=40) for ls in ((30, 30, 30, 30), (30, 9, 1, 17)))
+    equal, ragged = (random_batch(ls, N=8, L=40) for ls in ((30,) * 4, (30, 9, 1, 17) * 2))
 
     def sample(tokens):
         with learner.precision():

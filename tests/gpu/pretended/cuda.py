@@ -21,10 +21,10 @@ repeats the recorded operations on the recorded addresses.
 
 What it cannot see: kernels (which attention is chosen, their limits of strides, sizes and types,
 their rounding, checks that only they make), cuDNN, cuBLAS workspaces, fragmentation and the true
-size of memory (a recorded graph keeps all of its memory), streams that race, errors that arrive
-late, a second device, time. A copy to the host with non_blocking=True has arrived at once, and one
-from pinned memory never waits. Whatever asks for torch's own CUDA bindings (torch._C._cuda_*, the
-profiler, torch.compile) is not there.
+size of memory (a recorded graph keeps all of its memory, also what a GPU would have given to
+others), streams that race, errors that arrive late, a second device, time. A copy to the host with
+non_blocking=True has arrived at once, and one from pinned memory never waits. Whatever asks for
+torch's own CUDA bindings (torch._C._cuda_*, the profiler, torch.compile) is not there.
 
 The device cannot be taken back, so that it is in a process of its own. Processes that are started
 by others (torchrun) get it from a sitecustomize.py in a folder of PYTHONPATH.

@@ -1,4 +1,4 @@
-"""Sums of which metrics are made: over micro-batches, rounds and ranks, then divided and named."""
+"""Metrics as sums over micro-batches, rounds and ranks, divided in the end."""
 
 import operator
 from collections.abc import Callable

@@ -219,13 +219,13 @@ def the_map() -> str:
 
 def test_the_map_has_every_file():
     """It is printed by `python -c "import test_readme; print(test_readme.the_map())"` in this
-    folder, and the reading path is nine of its files.
+    folder, and the reading path is ten of its files.
     """
     plan = textwrap.dedent(section("The map").split("\n\n")[1])
     assert plan.strip() == the_map()
     files = [ROOT / "train.py", *ROOT.glob("maxrl/**/*.py")]
-    read = re.findall(r"(?m)^(\d)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
-    assert [number for number, _ in read] == list("123456789")
+    read = re.findall(r"(?m)^(\d+)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
+    assert [number for number, _ in read] == [str(i) for i in range(1, 11)]
     assert {file for _, file in read} <= {file.relative_to(ROOT).as_posix() for file in files}
 
 

@@ -120,7 +120,7 @@ class Task:
         Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
         """
         if self.classes:
-            return (rollouts.drawn == rollouts.labels[:, None]).float()
+            return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         P, N = rollouts.lengths.shape
         responses = [response for group in self.responses(rollouts) for response in group]
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])

@@ -62,6 +62,7 @@ STARTED = {
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/gpu/pretended/cuda.py": "--help",
     "tests/gpu/pretended/settings.py": "tests/gpu/test_pretended.py",
+    "tests/helpers/busy.py": "--help",
     "tests/ranks/worker.py": "tests/ranks/test_distributed.py",
     "tests/repository/machines.py": "tests/repository/test_entries.py",
     "tests/repository/mutations.py": "--help",

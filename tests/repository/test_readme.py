@@ -227,15 +227,3 @@ def test_the_map_has_every_file():
     read = re.findall(r"(?m)^(\d+)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
     assert [number for number, _ in read] == [str(i) for i in range(1, 11)]
     assert {file for _, file in read} <= {file.relative_to(ROOT).as_posix() for file in files}
-
-
-def test_the_numbers_stand_in_the_results():
-    """A result that the table of experiments links to a page stands on that page."""
-    pages = dict(re.findall(r"(?m)^\[(\w+)\]: (\S+)", PAGES["README.md"]))
-    cells = re.findall(r"\[([^]\n]+)\]\[(\w+)\]", section("Experiments"))
-    assert {page for _, page in cells} == set(pages)
-    for said, page in cells:
-        numbers = re.findall(r"\.\d+", said)
-        assert numbers, said
-        missing = [n for n in numbers if n not in (ROOT / pages[page]).read_text()]
-        assert not missing, said

@@ -285,10 +285,14 @@ class Config:
             self.optimizer == "muon" and self.lora_rank,
             "--optimizer muon trains whole matrices, not their LoRA: leave out --lora-rank",
         )
-        for name in ("lora_alpha", "lora_projections"):
+        for name, needed, has in (
+            ("lora_alpha", "--lora-rank", self.lora_rank),
+            ("lora_projections", "--lora-rank", self.lora_rank),
+            ("muon_lr_scale", "--optimizer muon", self.optimizer == "muon"),
+        ):
             refuse_if(
-                getattr(self, name) != getattr(Config, name) and not self.lora_rank,
-                f"--{dashed(name)} means nothing without --lora-rank",
+                getattr(self, name) != getattr(Config, name) and not has,
+                f"--{dashed(name)} means nothing without {needed}",
             )
         several = self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus
         refuse_if(

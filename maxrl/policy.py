@@ -252,6 +252,7 @@ class SequencePolicy:
 
         Returns statistics over all ranks, which must all call this.
         """
+        CudaGraph.newest = None  # as in `backward`
         # From the training forward, as in the updates: the sampler's values differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)

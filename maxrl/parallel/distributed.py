@@ -35,11 +35,9 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
         if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
-            # Caches of ever new sizes would leave gaps. The environment may have been read when
-            # torch was imported; the second name is that of torch before 2.9.
-            memory = torch.cuda.memory
-            name = "_accelerator_setAllocatorSettings"
-            getattr(torch._C, name, memory._set_allocator_settings)("expandable_segments:True")
+            # Caches of ever new sizes would leave gaps. Not by the environment, which may have been
+            # read when torch was imported.
+            torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
         # cuDNN times its kernels once per input size, and images have one size.

@@ -101,6 +101,31 @@ def test_tokens_equal_the_plain_loop(lengths, N, limit, options):
         assert not all(ended)
 
 
+class Lag(sampler.Late):
+    """What a GPU does: the counts are those of the search before."""
+
+    def start(self, alive):
+        self.counts = alive.sum(1)
+
+    def read(self, alive):
+        return self.counts
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5, 33, 64])
+@pytest.mark.parametrize("N, stop", [(1, [2]), (5, STOP), (16, [*range(12)])])
+def test_late_counts_change_nothing(N, stop, limit, monkeypatch):
+    """Rows and groups leave a search later, several times in a response."""
+    model = tiny.model()
+    prompts = tiny.prompts(LENGTHS)
+    uniforms = noise(1, 0, range(len(LENGTHS)), N, limit)
+    expected = generate(model, prompts, uniforms, stop)
+    monkeypatch.setattr(sampler, "Late", Lag)
+    found = generate(model, prompts, uniforms, stop)
+    assert responses(found) == responses(expected)
+    close(found.log_probs, expected.log_probs)
+    close(found.entropies, expected.entropies)
+
+
 @pytest.mark.parametrize(
     "every, share, block", [(1, 1.0, 1), (1, 0.0, 32), (3, 0.9, 2), (100, 1.0, 4)]
 )

@@ -52,6 +52,7 @@ train.py tiny --betas 1.0,0.9 | two numbers in [0, 1), not 1.0,0.9
 train.py tiny --momentum 1 | --momentum 1.0 must lie in [0, 1)
 train.py tiny --beta 0.1 | --beta 0.1 needs --init
 train.py tiny --lora-alpha 1 | --lora-alpha means nothing without --lora-rank
+train.py tiny --muon-lr-scale 9 | --muon-lr-scale means nothing without --optimizer muon
 train.py tiny --lora-projections q_proj | --lora-projections means nothing without --lora-rank
 train.py tiny --eval-k 0,8 | --eval-k 0 must be above 0
 train.py tiny --eval-every 1 --eval-prompts 0 | --eval-prompts 0 must be above 0

@@ -202,6 +202,7 @@ class CUDAGraph:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
         torch.ops.pretended.begin(id(self))
         self.counts["captures"] += 1
+        self.counts["pools"] += pool is None
 
     def capture_end(self):
         torch.ops.pretended.end()

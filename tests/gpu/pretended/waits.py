@@ -30,8 +30,9 @@ PARTS = {
     "report of a step": [(Logger, "report"), (Run, "ends")],
     "evaluation": [(evaluation, "evaluate")],
     "checkpoint": [(Run, "save")],
+    "anything else of a run": [(train, "train")],
 }
-IN_A_STEP = ("micro-batch", "update", "report of a step")
+IN_A_STEP = ("micro-batch", "update", "report of a step", "anything else of a run")
 WAITS = ("item", "shape", "to host", "to device")
 OUTSIDE = "start and end"
 CALLS: collections.Counter = collections.Counter()
@@ -106,14 +107,15 @@ def table(alone: dict, ranks: dict[str, dict], weights: int) -> str:
             lines.append(f"| {part} | {where} | {waits[key][0]:.3g} | {staged[key][0]:.3g} |")
         if not places:
             lines.append(f"| {part} | | 0 | 0 |")
-    lines += ["", "| two ranks | in each | at | collectives | bytes |", "|---|---|---|---|---|"]
+    lines += ["", "| two ranks | in each | at | collectives | bytes | waits |", "|---" * 6 + "|"]
     for name, found in ranks.items():
-        sent = rows(found, ("collective",))
+        sent, waits = rows(found, ("collective",)), rows(found, WAITS)
         for part in PARTS:
             for where in sorted(where for each, where in sent if each == part):
                 n, size = sent[part, where]
                 amount = f"{size:.0f}"
                 if size > weights / 4:
                     amount = f"{size / weights:.2g} x the weights"
-                lines.append(f"| {name} | {part} | {where} | {n:.3g} | {amount} |")
+                times = f"{waits[part, where][0]:.3g}"
+                lines.append(f"| {name} | {part} | {where} | {n:.3g} | {amount} | {times} |")
     return "\n".join(lines)

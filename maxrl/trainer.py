@@ -24,7 +24,7 @@ from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
 from maxrl.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of
 from maxrl.trl.log import history, means, underscored
-from maxrl.trl.options import ABSENT, WHY_NOT, MaxRLConfig
+from maxrl.trl.options import ABSENT, MaxRLConfig
 from maxrl.trl.recipe import recipe
 
 # What train() returns, as in transformers.
@@ -89,11 +89,6 @@ class MaxRLTrainer:
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
         self.given = model if in_memory else None
-
-    def __getattr__(self, name: str) -> Any:
-        if why := (ABSENT | WHY_NOT).get(name):
-            raise AttributeError(f"{name} is not here: {why}")
-        return self.__getattribute__(name)  # raises the usual error
 
     def load(self, init: str, train: object, validation: object) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""

@@ -15,7 +15,6 @@ from maxrl.io.arguments import Parser, dashed, guess, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS, takes_text
-from maxrl.trl.options import hints
 
 # What is said to options that other trainers have.
 HINTS = {
@@ -43,7 +42,7 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=hints() | HINTS,
+        hints=HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,
@@ -151,7 +150,7 @@ def add_modes(parser: Parser):
     """Add the options that print something instead of training."""
     add = parser.add_argument_group("without training").add_argument
     add("-h", "--help", action="store_true", help="Prints this.")
-    add("--dry-run", action="store_true", help="Prints an estimate of memory and disk.")
+    add("--dry-run", action="store_true", help="Prints an estimate of the memory of a GPU.")
     add("--gpus", type=int, metavar="1", help="With --dry-run: number of GPUs.")
 
 

@@ -4,16 +4,14 @@ from maxrl.config import Config
 from maxrl.metrics import Metrics
 
 
-def history(rows: list[dict], cfg: Config, logging_steps: float, examples: int) -> list[Metrics]:
+def history(rows: list[dict], cfg: Config, logging_steps: int, examples: int) -> list[Metrics]:
     """Return the entries of log_history, each with the updates and epochs so far.
 
     rows           the metrics of each step
-    logging_steps  updates whose mean is one entry; below 1 it is a share of the run
+    logging_steps  updates whose mean is one entry
     examples       prompts of the training
     """
     updates = cfg.minibatches * cfg.passes
-    if logging_steps < 1:
-        logging_steps *= cfg.steps * updates
     every = max(1, round(logging_steps / updates))
     result = []
     for first in range(0, len(rows), every):

@@ -5,15 +5,12 @@ The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has a
 
 import dataclasses
 import os
-import re
-from dataclasses import dataclass, field, make_dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from maxrl.config import Config, as_kind
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, parse
 
 # Options of TRL that are refused: why, what to do instead, and their names.
 REFUSED = {
@@ -48,6 +45,9 @@ REFUSED = {
     "models are dense; leave it out": "router_aux_loss_coef",
     "an epoch is all prompts in an order by `seed`; leave it out": (
         "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip dataloader_in_order"
+    ),
+    "a batch is per_device_train_batch_size x ranks x steps_per_generation; use these": (
+        "generation_batch_size"
     ),
     "reward functions get all columns; leave it out": "remove_unused_columns",
     "the optimizer is torch's; use `optim`, `adam_beta1` and `weight_decay`": (
@@ -84,22 +84,8 @@ REFUSED = {
     "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint",
 }
 WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
-# TRL's defaults of refused options ask for nothing; so do None, False, 0 and empty of the others.
-NEUTRAL = dict(
-    temperature=1,
-    top_p=1,
-    top_k=0,
-    repetition_penalty=1,
-    importance_sampling_level="token",
-    multi_objective_aggregation="sum_then_normalize",
-    top_entropy_quantile=1,
-    adam_epsilon=1e-8,
-    shuffle_dataset=True,
-    train_sampling_strategy="random",
-    dataloader_in_order=True,
-    average_tokens_across_devices=True,
-    include_num_input_tokens_seen="no",
-)
+# What scripts may ask for, as it is what is done: these values, and None, False, 0 and empty ones.
+DONE = {"temperature": 1, "top_p": 1}
 # Options of TRL that may have any value: they change logs, files or speed, or belong to an option
 # that is refused.
 NO_EFFECT = (
@@ -125,64 +111,26 @@ NO_EFFECT = (
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
 UNUSED = NO_EFFECT.split()
-# Of earlier versions of TRL and transformers.
-FORMER = (
-    "logging_dir overwrite_output_dir no_cuda evaluation_strategy group_by_length save_safetensors "
-    "vllm_device vllm_dtype"
-)
-# Arguments, methods and attributes of GRPOTrainer that are not here: why, and what instead.
-REASONS = {
-    "the loop is train.py's; change it there, or read metrics.jsonl while it runs": (
-        "callbacks add_callback pop_callback remove_callback compute_loss training_step log"
-    ),
-    "a metric is a reward function of weight 0": "compute_metrics",
-    "the optimizer is torch's AdamW or SGD; use optim": (
-        "optimizers optimizer lr_scheduler create_optimizer create_scheduler"
-    ),
-    "a response calls no tools; write what they would say into the prompt": "tools",
-    "a response is one turn; a reward function may start what it needs": "environment_factory",
-    "rollouts come from the model that is trained": "rollout_func",
-    "weights are float32; use peft_config to save memory": "quantization_config",
-    "a reward is a function; call the reward model in it": "reward_processing_classes",
-    "evaluate() gives pass@k and mean rewards, and sample.py shows responses": "predict",
-    "no model card is written; recipe.json has all options": "create_model_card",
-    "ranks are those of torch.distributed; use its get_rank(), and print()": (
-        "accelerator is_world_process_zero is_local_process_zero"
-    ),
-    "a run has one set of options; use `python -m maxrl.grid`": "hyperparameter_search",
+# Arguments of GRPOTrainer that are not here: why, and what instead.
+ABSENT = {
+    "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
+    "compute_metrics": "a metric is a reward function of weight 0",
+    "optimizers": "the optimizer is torch's AdamW or SGD; use optim",
+    "tools": "a response calls no tools; write what they would say into the prompt",
+    "environment_factory": "a response is one turn; a reward function may start what it needs",
+    "rollout_func": "rollouts come from the model that is trained",
+    "quantization_config": "weights are float32; use peft_config to save memory",
+    "reward_processing_classes": "a reward is a function; call the reward model in it",
 }
-ABSENT = {name: sentence for sentence, names in REASONS.items() for name in names.split()}
 
 
 def taken(default: object, ours: str) -> Any:
     """Return a field of MaxRLConfig: its default, and what it is called in train.py."""
-    # The parsers of transformers and TRL pass all of `metadata` on to argparse.
     return field(default=default, metadata={"help": ours})
 
 
-# Options of train.py that TRL's parser does not know: the trainer has arguments for them, or
-# scripts have options of their own with these names.
-UNPARSED = (
-    "init model task task_options reward lora_rank lora_alpha lora_projections out resume device "
-    "lr steps epochs prompts"
-)
-
-
-def parsed(name: str, kind: type) -> tuple:
-    """Return a field that is there for TRL's parser, which reads command lines and YAML files."""
-    # Without a value, an option on the command line is true.
-    flag = {"nargs": "?", "const": True}
-    return name, partial(parse, kind), field(default=NEUTRAL.get(name), repr=False, metadata=flag)
-
-
-READ = dict.fromkeys([*UNUSED, *WHY_NOT], object) | Config.__annotations__
-Further: Any = make_dataclass(
-    "Further", [parsed(name, kind) for name, kind in READ.items() if name not in UNPARSED.split()]
-)
-
-
 @dataclass(init=False)
-class MaxRLConfig(Further):
+class MaxRLConfig:
     """The options of MaxRLTrainer, with the names of TRL's GRPOConfig.
 
     The options of train.py that TRL has none for, such as micro_batch_tokens or no_verdict, are
@@ -194,7 +142,6 @@ class MaxRLConfig(Further):
     per_device_train_batch_size: int = taken(8, "--prompts, by TRL's arithmetic")
     gradient_accumulation_steps: int = taken(1, "--prompts, by TRL's arithmetic")
     steps_per_generation: int | None = taken(None, "--minibatches, by TRL's arithmetic")
-    generation_batch_size: int | None = taken(None, "--prompts, by TRL's arithmetic")
     num_iterations: int = taken(1, "--passes")
     num_train_epochs: float = taken(3.0, "--epochs, by TRL's arithmetic")
     max_steps: int = taken(-1, "--steps, counted in updates")
@@ -209,7 +156,9 @@ class MaxRLConfig(Further):
     adam_beta1: float = taken(0.9, "--betas")
     adam_beta2: float = taken(0.999, "--betas")
     max_grad_norm: float = taken(1.0, "--max-grad-norm")
-    scale_rewards: str = taken("mean", "--estimator maxrl (mean), grpo (group) or dr_grpo (none)")
+    scale_rewards: str | bool = taken(
+        "mean", "--estimator maxrl (mean), grpo (group) or dr_grpo (none)"
+    )
     loss_type: str = taken(
         "dapo", "--aggregation token (dapo, bnpo), sequence (grpo) or constant (dr_grpo)"
     )
@@ -220,12 +169,12 @@ class MaxRLConfig(Further):
     reward_weights: list[float] | None = taken(None, "--reward-weights")
     bf16: bool | None = taken(None, "--precision")
     gradient_checkpointing: bool = taken(True, "--gradient-checkpointing")
-    fsdp: str | None = taken(None, "--shard")
+    fsdp: None | str | bool | list[str] = taken(None, "--shard")
     use_cpu: bool = taken(False, "--device cpu")
     full_determinism: bool = taken(False, "--deterministic")
     seed: int = taken(42, "--seed")
     dataloader_num_workers: int = taken(0, "--workers")
-    logging_steps: float = taken(10.0, "a line of log_history; metrics.jsonl has every step")
+    logging_steps: int = taken(10, "a line of log_history; metrics.jsonl has every step")
     log_completions: bool = taken(False, "--show-every logging_steps")
     report_to: None | str | list[str] = taken("none", "--track tensorboard, wandb")
     run_name: str | None = taken(None, "the name of the W&B run, unless WANDB_NAME is set")
@@ -236,23 +185,19 @@ class MaxRLConfig(Further):
     eval_steps: float | None = taken(None, "--eval-every")
     eval_delay: float = taken(0.0, "--eval-from")
     num_generations_eval: int | None = taken(None, "--eval-samples")
-    resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
+    resume_from_checkpoint: None | str | bool = taken(None, "--resume, from the newest checkpoint")
 
     def __init__(self, output_dir: str | Path | None = None, **given: object):
         given["output_dir"] = "trainer_output" if output_dir is None else output_dir
         for name, value in given.items():
-            # TRL's parser passes all fields.
-            if value is not None or not hasattr(Further, name):
-                setattr(self, name, value)
+            setattr(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an option as its type has it; UsageError for one that is not here."""
         if getattr(value, "shape", ()) != ():
             raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
-        if name in WHY_NOT and not asks_nothing(name, value):
+        if name in WHY_NOT and value and value != DONE.get(name):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-        if name in FORMER.split():
-            raise UsageError(f"{name} is no longer in TRL: leave it out")
         if name not in {*KINDS, *UNUSED, *WHY_NOT}:
             raise UsageError(f"{name} is an option of neither TRL nor train.py")
         if name in KINDS:
@@ -269,44 +214,6 @@ class MaxRLConfig(Further):
 
 
 # What train.py calls each option of MaxRLConfig, in words.
-FIELDS: dict[str, str] = {
-    f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig) if "help" in f.metadata
-}
-# The type of each option. TRL's parser reads the annotations and knows fewer types.
+FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
+# The type of each option.
 KINDS: dict = Config.__annotations__ | MaxRLConfig.__annotations__
-KINDS |= {
-    "scale_rewards": str | bool,
-    "fsdp": None | str | bool | list[str],
-    "resume_from_checkpoint": None | str | bool,
-}
-# The option of train.py that these words begin with, if there is one.
-OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
-
-
-USUAL = {
-    "revision": "None main",
-    "attn_implementation": "None sdpa",
-    "dtype": "None auto float32 torch.float32",
-    "torch_dtype": "None auto float32 torch.float32",
-}
-
-
-def asks_nothing(name: str, value: object) -> bool:
-    """Tell whether a refused option has a value that changes nothing."""
-    if name == "model_init_kwargs" and isinstance(value, dict):
-        # TRL's scripts fill it from ModelConfig; these are its defaults, and what is done anyway.
-        return all(str(one) in USUAL.get(key, "None False").split() for key, one in value.items())
-    return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
-
-
-def hints() -> dict[str, str]:
-    """Return what train.py says to an option of TRL."""
-
-    def ours(name: re.Match) -> str:
-        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
-
-    result = {name: f"it is {said}" for name, said in FIELDS.items()}
-    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
-    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
-    result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
-    return {f"--{dashed(name)}": sentence for name, sentence in result.items()}

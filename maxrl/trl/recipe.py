@@ -36,22 +36,17 @@ class Arithmetic:
         each = args.gradient_accumulation_steps
         passes = args.num_iterations
         rows = args.per_device_train_batch_size * world
-        batch = args.generation_batch_size or args.steps_per_generation or 1
-        if N < 2 or min(each, passes, rows, batch) < 1:
+        parts = args.steps_per_generation or each
+        if N < 2 or min(each, passes, rows, parts) < 1:
             raise UsageError(
                 "num_generations must be at least 2, and per_device_train_batch_size, "
-                "gradient_accumulation_steps, num_iterations, generation_batch_size and "
-                "steps_per_generation at least 1"
+                "gradient_accumulation_steps, num_iterations and steps_per_generation at least 1"
             )
-        if args.generation_batch_size and args.steps_per_generation:
-            raise UsageError("generation_batch_size and steps_per_generation say the same twice")
-        generated = args.generation_batch_size or rows * (args.steps_per_generation or each)
-        if generated % rows or generated % N:
+        generated = rows * parts
+        if generated % N:
             raise UsageError(
-                f"a batch of {generated} rollouts must divide by num_generations = {N} and by "
-                f"per_device_train_batch_size x ranks = {rows}"
+                f"a batch of {generated} rollouts must divide by num_generations = {N}"
             )
-        parts = generated // rows
         prompts = generated // N
         # TRL leaves out the incomplete batch at the end of an epoch.
         per_epoch = max(1, math.ceil(examples // prompts * passes * parts / each))

@@ -17,11 +17,10 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.trl.log import history
-from maxrl.trl.options import ABSENT, FIELDS, FORMER, OPTIONS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 from tests import ROOT
-from tests.helpers.command_lines import with_overrides
 from tests.helpers.hostile import NUMBERS, TEXTS
 
 yaml = pytest.importorskip("yaml")
@@ -39,9 +38,6 @@ def test_every_option_of_trl_is_taken_or_refused():
     assert set.union(*lists) == theirs.keys() | older
     differ = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
     assert differ == {"scale_rewards"}
-    refused = {name for name in WHY_NOT if not asks_nothing(name, theirs[name])}
-    # A list of no names has a factory instead of a default.
-    assert refused == {"use_bias_correction_kl", "include_for_metrics"}
 
 
 @pytest.mark.parametrize("name", WHY_NOT)
@@ -52,18 +48,10 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
     assert name in said
     assert WHY_NOT[name] in said
     assert "\n" not in said
-    args = MaxRLConfig("x")
-    setattr(args, name, getattr(args, name))
+    args = MaxRLConfig("x", **{name: None})
     assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     with pytest.raises(UsageError):
         setattr(args, name, "something")
-
-
-@pytest.mark.parametrize("name", FORMER.split())
-def test_what_an_earlier_trl_had(name):
-    assert name not in pytest.importorskip("trl").GRPOConfig.__dataclass_fields__
-    with pytest.raises(UsageError, match=f"{name} is no longer"):
-        MaxRLConfig("x", **{name: True})
 
 
 def test_the_page_has_every_argument_of_the_trainer():
@@ -77,69 +65,12 @@ def test_the_page_has_every_argument_of_the_trainer():
         assert re.search(rf"(?m)^\|.*`{name}`.* \| ", PAGE), name
 
 
-def test_what_scripts_write_from_modelconfig_asks_for_nothing():
-    """As TRL's own scripts have it: revision, attn_implementation and dtype of a ModelConfig."""
-    asked = {"revision": "main", "attn_implementation": None, "dtype": torch.float32}
-    MaxRLConfig("x", model_init_kwargs=asked)
-    others = [{"dtype": torch.bfloat16}, {"revision": "a1b2"}, {"device_map": "auto"}]
-    for changed in (*others, {"use_cache": True}):
-        with pytest.raises(UsageError, match="model_init_kwargs"):
-            MaxRLConfig("x", model_init_kwargs=asked | changed)
-
-
-@pytest.mark.parametrize("name", [*WHY_NOT, *FIELDS])
-def test_options_of_trl_lead_to_ours_on_the_command_line(name):
-    """A refusal names options that exist."""
-    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
-    if f"--{dashed(name)}" in known:
-        return
-    with pytest.raises(UsageError) as error:
-        with_overrides(Config(), [f"--{dashed(name)}", "1"])
-    said = str(error.value)
-    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
-    assert named <= known
-    assert "; " in said
-    assert OPTIONS.get(name, "") in said
-
-
 def test_no_other_option_is_taken():
     with pytest.raises(UsageError, match="num_generation "):
         MaxRLConfig("x", num_generation=4)
     assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0).wave_rows == 7
+    assert recipe(MaxRLConfig("x", temperature=1.0), 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     assert recipe(MaxRLConfig("x", learning_rate=np.float64(1)), 1, 8, 0).lr == 1
-
-
-def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
-    """In a file and on the command line, beside TRL's own classes of options, and ours."""
-    trl = pytest.importorskip("trl")
-
-    def parsed(text, *words):
-        Path("file.yaml").write_text(text)
-        parser = trl.TrlParser((trl.ScriptArguments, MaxRLConfig, trl.ModelConfig))
-        usual = ("--config", "file.yaml", "--dataset_name", "x")
-        return parser.parse_args_and_config([*usual, *words])[1]
-
-    text = "num_generations: 4\nmicro_batch_tokens: 4096\nrollouts: 8,16\nclip: [0.1, 0.3]\n"
-    text += "vllm_mode: colocate\nuse_vllm: false\ntemperature: 1.0\n"
-    words = "--output_dir x --epsilon_high 0.3 --eval_k 1,8 --allow_fractional --no_verdict rollout"
-    args = parsed(text, *words.split())
-    assert args.output_dir == "x"
-    assert args.num_generations == 4
-    assert args.epsilon_high == 0.3
-    assert args.learning_rate == MaxRLConfig("x").learning_rate
-    assert args.further == {
-        "micro_batch_tokens": 4096,
-        "rollouts": (8, 16),
-        "clip": (0.1, 0.3),
-        "eval_k": (1, 8),
-        "allow_fractional": True,
-        "no_verdict": "rollout",
-    }
-    for given in ("use_vllm: true", "temperature: 0.7"):
-        with pytest.raises(UsageError, match=given.split(":")[0]):
-            parsed(given)
-    with pytest.raises(UsageError, match="use_vllm"):
-        parsed("num_generations: 4", "--use_vllm")
 
 
 @pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])
@@ -188,14 +119,14 @@ num_generations: 7
 num_generations: "4"
 max_steps: 2.7
 logging_steps: -1
+logging_steps: 0.5
+temperature: 0.7
 full_determinism: 1
 seed: 1000000000000000000000000000000
-generation_batch_size: -8
 per_device_train_batch_size: 0
 num_iterations: 0
 learning_rate: "1e-5"
 num_train_epochs: 0
-generation_batch_size: 8, steps_per_generation: 1
 steps_per_generation: 3, gradient_accumulation_steps: 2
 init: another
 out: another

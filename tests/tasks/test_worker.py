@@ -170,10 +170,11 @@ def test_after_a_fork(pool):
 
 
 @pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)"])
-def test_workers_end_with_their_process(end):
+def test_workers_end_with_their_process(end, tmp_path):
+    (tmp_path / "echo_work.py").write_text(WORK)
     code = (
-        "import os; from maxrl.io.chat_template import POOL, render; render('');"
-        f"print(*[w.process.pid for w in POOL.places.queue if w], flush=True); {end}"
+        f"import os, sys; sys.path.append({str(tmp_path)!r}); from maxrl.io.sandbox import Worker;"
+        f"print(Worker('echo_work').ask(20, 'pid')[0], flush=True); {end}"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100

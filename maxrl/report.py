@@ -10,7 +10,6 @@ import base64
 import html
 import json
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,37 +79,22 @@ def scrolling(label: str, wide: str) -> str:
     return f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{wide}</div>'
 
 
-def overview(run: Run) -> dict:
-    last = run.rows[-1]
-    return {
-        "directory": run.path,
-        "recipe": run.options.get("recipe"),
-        "estimator": run.options.get("estimator"),
-        "steps": f"{last['step'] + 1} of {run.options.get('steps')}",
-    }
-
-
 def metrics(run: Run) -> dict:
     """The last value of each metric."""
     last: dict = {}
     for row in run.rows:
         last |= row
-    # The table of runs has the steps.
-    del last["step"]
     return last
 
 
 def options(runs: list[Run]) -> str:
     """A table of the options of one run, or of those that differ between several runs."""
-    first = runs[0].options
+
+    def differs(key: str, value: object) -> bool:
+        return len(runs) == 1 or any(run.options.get(key) != value for run in runs)
 
     def shown(run: Run) -> dict:
-        found = {}
-        for key in first | run.options:
-            differs = any(other.options.get(key) != first.get(key) for other in runs)
-            if len(runs) == 1 or differs and key not in ("command", "out", "date"):
-                found[key] = run.options.get(key)
-        return found
+        return {key: value for key, value in run.options.items() if differs(key, value)}
 
     return table("Options", runs, shown)
 
@@ -131,18 +115,14 @@ def samples(runs: list[Run]) -> str:
         every = len(run.samples) // LINES + 1
         for row in run.samples[::-every]:
             opened = " open" if row is run.samples[-1] else ""
-            try:
-                parts += f"<details{opened}>{step_block(row)}</details>"
-            except (LookupError, TypeError):
-                where = f"{run.path}/samples.jsonl, step {row['step'] + 1},"
-                warnings.warn(f"{where} cannot be read and is left out", stacklevel=2)
+            parts += f"<details{opened}>{step_block(row)}</details>"
         if not run.samples:
             parts += "<p>It has no samples.jsonl, which --show-every 20 writes.</p>"
     return parts
 
 
 def step_block(row: dict) -> str:
-    """A row of samples.jsonl; LookupError or TypeError for one of another shape."""
+    """A row of samples.jsonl."""
     prompts = row["prompts"]
     rates = ", ".join(f"{prompt['right']} of {row['rollouts']}" for prompt in prompts)
     title = safe(f"step {row['step'] + 1}: {rates} right")
@@ -174,7 +154,6 @@ def page(runs: list[Run]) -> str:
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         names=", ".join(safe(run.name) for run in runs),
         paths=" ".join(safe(run.path) for run in runs),
-        overview=table("Directories and recipes", runs, overview),
         curves=curves(runs),
         metrics=table("The last value of each metric", runs, metrics),
         samples=samples(runs),

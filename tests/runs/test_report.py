@@ -185,13 +185,12 @@ def test_the_numbers_are_those_of_the_runs(make):
     page = made(make("a", long), make("b", short, estimator="grpo"))
     assert page.table("The last value of each metric") == [
         ["", "a", "b"],
+        ["step", "39", "11"],
         ["reward", "5.57143", "0.846154"],
         ["seconds", "13", "3.33333e+06"],
         ["eval/pass@16", "0.111111", "–"],
     ]
-    about = {key: cells for key, *cells in page.table("Directories and recipes")}
-    assert about["steps"] == ["40 of 9", "12 of 9"]
-    assert about["estimator"] == ["maxrl", "grpo"]
+    assert ["estimator", "maxrl", "grpo"] in page.table("Options")
 
 
 def test_long_runs_are_thinned(make):
@@ -203,10 +202,8 @@ def test_long_runs_are_thinned(make):
 
 def test_what_differs_is_listed(make):
     runs = [make("a", lr=1e-4, seed=1), make("b", lr=1e-3, seed=1), make("x/a", lr=1e-4, seed=1)]
-    assert made(*runs).table("Options") == [
-        ["", "a (a)", "b", "a (x/a)"],
-        ["lr", "0.0001", "0.001", "0.0001"],
-    ]
+    found = [row for row in made(*runs).table("Options") if row[0] not in ("command", "out")]
+    assert found == [["", "a (a)", "b", "a (x/a)"], ["lr", "0.0001", "0.001", "0.0001"]]
     assert ["seed", "1"] in made("a").table("Options")
 
 
@@ -282,25 +279,6 @@ def test_bad_input_is_one_sentence(make, file, content, words):
     with pytest.raises(UsageError, match=words):
         report.main(["a"])
     assert [file.read_bytes() for file in Path("a").iterdir()] == before
-
-
-def test_damaged_rows_are_left_out(make):
-    """With a warning, as a line is that is no JSON."""
-    make("a")
-    file = Path("a/samples.jsonl")
-    lines = rows(file)
-    (prompt,) = lines[0]["prompts"]
-    odd = [3, None, [3], [{}], [prompt | {"responses": [{}]}], [prompt | {"responses": 3}]]
-    lines += [{"step": 7, "rollouts": 8, "prompts": prompts} for prompts in odd]
-    put(file, [*lines, {"step": 8}])
-    with file.open("a") as more:
-        more.write("no JSON\n")
-    with pytest.warns(UserWarning, match="cannot be read") as warned:
-        page = made("a")
-    assert len(warned) == len(odd) + 2
-    assert any("line 10," in str(warning.message) for warning in warned)
-    assert "step 1: 3 of 8 right" in page.text
-    assert "step 8" not in page.text
 
 
 def test_the_report_of_a_run(recorded, in_a_directory_of_its_own):

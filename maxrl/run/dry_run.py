@@ -1,4 +1,4 @@
-"""An estimate of the memory and disk that a run needs: `train.py RECIPE --dry-run [--gpus 8]`.
+"""An estimate of the GPU memory that a run needs: `train.py RECIPE --dry-run [--gpus 8]`.
 
 Further options, such as --shard true or --gradient-checkpointing true, may follow as in a run.
 
@@ -31,16 +31,11 @@ and for each prompt token its keys and values once more per row that reads them 
 the layers the last norm saves 8 E, and its result is 2 a E. With gradient checkpointing a layer
 saves only its input, 4 E, and one layer at a time is whole.
 
-The CUDA context, communication buffers and fragmentation are not counted: a tenth of a GPU is left
+The CUDA context, communication buffers and fragmentation are not counted: leave a tenth of a GPU
 free.
-
-A checkpoint has 4 bytes of each parameter (with LoRA, of each trained one) and the optimizer's
-state. Every process loads the model into host memory before it goes to the GPU. To save, the first
-one takes weights and then state there, with --shard true both at once.
 """
 
 import contextlib
-import math
 
 import torch
 
@@ -58,8 +53,6 @@ from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
 
 PROMPT = 256  # tokens of a prompt, assumed
-# What GPUs are sold as, in GB, and the GiB that they have at least.
-GPUS = {24: 22, 48: 44, 80: 79, 141: 140}
 
 
 def shape(cfg: Config) -> Transformer:
@@ -221,39 +214,4 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
             if size:
                 lines.append(f"  {moment + ':':10}{what:32}{size / 2**30:12.2f}")
     lines.append(f"  {'peak':42}{peak(found) / 2**30:12.2f}")
-    return "\n".join([*lines, which_gpus(peak(found)), *around(cfg, found["always"], gpus)])
-
-
-def which_gpus(peak: int) -> str:
-    """Return the smallest GPU that has room for `peak` bytes, as a line."""
-    names = ", ".join(map(str, GPUS))
-    for name, size in GPUS.items():
-        if peak <= 0.9 * size * 2**30:
-            return f"GPUs of {name} GB are the smallest that it fits (of {names} GB, a tenth free)"
-    return (
-        f"it fits no GPU of {names} GB: see --shard true on more --gpus, --gradient-checkpointing "
-        "true, --micro-batch-tokens and --kv-memory-gb"
-    )
-
-
-def around(cfg: Config, always: dict[str, int], gpus: int) -> list[str]:
-    """Return lines about host memory and disk; `always` is that part of the plan."""
-    share = gpus if cfg.shard else 1
-    weights = always["weights"] * share
-    state = always["optimizer state"] * share
-    saved = always["gradients"] * share if cfg.lora_rank else weights
-    loading = weights + always["reference model"]
-    saving = weights + state if cfg.shard else max(saved, state)
-    many = math.ceil(cfg.steps / cfg.save_every) if cfg.save_every else 1
-    # How many there will be is not known where time or data decide.
-    unknown = cfg.save_every_minutes or cfg.epochs and cfg.save_every
-    if cfg.keep:
-        many = cfg.keep if unknown else min(many, cfg.keep)
-        unknown = 0
-    count = "all" if unknown else many
-    return [
-        f"host memory: {loading / 2**30:.2f} GiB in every process to load, {saving / 2**30:.2f} "
-        "in the first to save, besides PyTorch's own",
-        f"disk: {count} of the checkpoints of {(saved + state) / 1e9:.3g} GB (--keep {cfg.keep}), "
-        "and one more while it is written",
-    ]
+    return "\n".join(lines)

@@ -111,9 +111,8 @@ def holds(folder: Path, request: dict, sums: Mapping[str, str]) -> bool:
     if not set_files(folder):
         return False
     info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
-    # Earlier versions have put the checksums into info.json.
     file = folder / CHECKSUMS
-    known = read_json(file) if file.exists() else info.get("sha256", {})
+    known = read_json(file) if file.exists() else {}
     found = {name: info.get(name) for name in request}, {name: known.get(name) for name in sums}
     if found != (request, sums):
         raise UsageError(

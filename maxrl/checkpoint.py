@@ -393,8 +393,5 @@ def recorded(directory: str | Path) -> dict:
     recipe = read_json(file).get("config")
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} holds no recipe")
-    # Older runs have recorded one number of rollouts as a number.
-    if isinstance(recipe.get("rollouts"), int):
-        recipe["rollouts"] = [recipe["rollouts"]]
     default = Config().to_dict()
     return default | {name: value for name, value in recipe.items() if name in default}

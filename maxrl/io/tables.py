@@ -3,8 +3,7 @@
 import csv
 import math
 import numbers
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -92,30 +91,6 @@ def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
                 yield f"line {reader.line_num}", row
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None
-
-
-def saved_rows(folder: str, split: str) -> str | Sequence[dict]:
-    """Return the split that save_to_disk has written into `folder`, any other name as it is."""
-    files = [os.path.join(folder, f"dataset_{name}.json") for name in ("info", "dict")]
-    if not any(map(os.path.isfile, files)):
-        return folder
-    try:
-        import datasets
-    except ImportError:
-        raise UsageError(
-            f"{folder} was written by save_to_disk, which needs the package datasets: pip install "
-            "datasets, or write the split with its to_parquet(FILE) and name that file"
-        ) from None
-    try:
-        found = datasets.load_from_disk(folder)
-    # A damaged folder raises errors of many classes.
-    except Exception as error:
-        raise unreadable(folder, error) from None
-    if not isinstance(found, dict):
-        return found
-    if split not in found:
-        raise FileNotFoundError(f"{folder} has the splits {', '.join(found)} and not {split}")
-    return found[split]
 
 
 def open_parquet(file: Path) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
-from maxrl.io.tables import as_text, read_table, saved_rows
+from maxrl.io.tables import as_text, read_table
 from maxrl.verifiers import last_boxed, last_formula
 
 # What tasks, TRL and data sets on the hub call one column.
@@ -26,17 +26,14 @@ def read_rows(
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data     a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
-             the rows themselves
-    split    of a data set on the hub or a folder
+    data     a file (JSONL, JSON, CSV, parquet), a data set on the hub, or the rows themselves
+    split    of a data set on the hub
     prompt   the column that every row must have, with a text or chat messages
     answers  whether every row gets an `answer`, see answered()
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.
     """
-    if isinstance(data, str):
-        data = saved_rows(data, split)
     if isinstance(data, str):
         files = data_files(data, split)
         found = [(row, where) for file in files for row, where in read_table(file)]

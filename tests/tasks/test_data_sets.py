@@ -7,9 +7,6 @@ import pytest
 
 from data import common
 from data.maze import prepare
-from data.word_problems import prepare as problems
-from maxrl.io import files
-from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.maze import Maze
 from tests.helpers.pictures import run
 from tests.helpers.runs import passed, refused
@@ -112,24 +109,3 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
     assert code == 1
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("module, options", [(prepare, ARGS), (problems, WORDS)])
-def test_a_set_of_an_earlier_version(tmp_path, capsys, module, options):
-    """It has its checksums in info.json, is taken as it is, and is known to be the same."""
-
-    def make():
-        return run(capsys, *options, tmp_path, main=module.main)
-
-    passed(make())
-    info = files.read_json(tmp_path / "info.json")
-    sums = files.read_json(tmp_path / "checksums.json")
-    del sums["info.json"]
-    (tmp_path / "checksums.json").unlink()
-    files.write_json(tmp_path / "info.json", info | {"sha256": sums, "seal": "0"})
-    assert make() == (0, f"{tmp_path} holds this set already\n")
-    task = Maze("train", 7, tmp_path) if module is prepare else Gsm8k("train", tmp_path)
-    assert len(task) == info["counts"]["train"]
-    if module is problems:
-        files.write_json(tmp_path / "info.json", info | {"sha256": {}})
-        refused(make(), "another set")

@@ -363,24 +363,3 @@ def test_the_hub_offline(monkeypatch):
     command = rf"\(no network\); .*`hf download org/set {options} --local-dir org/set` puts it here"
     with pytest.raises(FileNotFoundError, match=command):
         prompts("org/set")
-
-
-def test_a_folder_of_save_to_disk(monkeypatch):
-    """One split, or the one of several that is asked for; a sentence without the package."""
-    datasets = pytest.importorskip("datasets")
-    one = datasets.Dataset.from_list(ROWS)
-    datasets.DatasetDict(train=one, validation=one.select([0])).save_to_disk("set")
-    for name in ("set", "set/train"):
-        assert columns(prompts(name)) == ROWS
-        assert prompts(name).digest
-    assert len(prompts("set", "validation")) == 1
-    assert len(prompts("set/validation", "test")) == 1
-    with pytest.raises(FileNotFoundError, match="train, validation .*--task.test"):
-        prompts("set", "test")
-    for file in Path("set/validation").glob("*.arrow"):
-        file.write_bytes(b"")
-    with pytest.raises(UsageError, match="cannot be read"):
-        prompts("set/validation")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match="set/train was written .* pip install datasets"):
-        prompts("set/train")

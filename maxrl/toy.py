@@ -3,15 +3,15 @@
     python -m maxrl.toy --out toy        numbers, and the figure toy/toy.png (needs matplotlib)
     python -m maxrl.toy --estimator rloo,maxrl,mine.py:root        these instead, one of them yours
 
-There are P prompts, each a softmax over 8 outcomes of which 2 are right, with pass rates from 1e-3
-to 0.5. Every method takes the same number of gradient steps of the same size, twice:
+There are 200 prompts, each a softmax over 8 outcomes of which 2 are right, with pass rates from
+1e-3 to 0.5. Every method takes as many gradient steps of the same size, twice:
     exact     grad = weight(name, p, rollouts=N) * grad p    the expectation: solid lines
     sampled   grad = 1/N sum_i A_i grad log m(z_i)           ADVANTAGES[name](rewards): dashed
 Maximum likelihood has the weight 1/p, which no number of rollouts gives exactly.
 
 What to see:
 1. Dashed lines follow solid ones: an estimator does what its weight says. (They run a little ahead,
-   less so with a smaller --lr: a lucky success raises p, and makes the next success likelier.)
+   less so with smaller steps: a lucky success raises p, and makes the next success likelier.)
 2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
    the same rollouts MaxRL comes closest to it: the last panel. The hardest, p near 1e-3, stay
    behind even so: their weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise it.
@@ -155,24 +155,19 @@ def main(arguments: list[str]):
     add = parser.add_argument
     add("--out", type=Path, help="directory of toy.png; numbers only when left out")
     add("--estimator", type=plots.comma_list, default=[*METHODS], help="NAME,FILE.py:FUNCTION")
-    add("--seed", type=int, default=0, help="of the sampled runs")
-    add("--prompts", type=int, default=200, help="P")
     add("--rollouts", type=int, default=16, help="N")
     add("--steps", type=int, default=300, help="gradient steps of every method")
-    add("--lr", type=float, default=0.1, help="step size, the same for every method")
     args = parser.parse_args(arguments)
-    for name in ("prompts", "rollouts"):
-        check_least(name, getattr(args, name), 1, plots.MOST)
-    for name in ("steps", "lr", "seed"):
-        check_least(name, getattr(args, name), 0, 2**31)
+    check_least("rollouts", args.rollouts, 1, plots.MOST)
+    check_least("steps", args.steps, 0)
     for name in args.estimator:
         with refusing(f"--estimator {name}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[name] = find(name)
             weight(name, 0.5, rollouts=args.rollouts, **METHODS.get(name, {}))
     if args.out:
         plots.require(args.out / "toy.png")
-    runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
-    print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each")
+    runs = simulate(200, args.rollouts, args.steps, lr=0.1, seed=0, names=args.estimator)
+    print(f"after {args.steps} steps, 200 prompts, {args.rollouts} rollouts each")
     print(table(runs))
     print(WORDS.format(rollouts=args.rollouts))
     if args.out:

@@ -64,7 +64,7 @@ def test_the_users_own_estimator(capsys, monkeypatch, in_a_directory_of_its_own)
         return save(figure, *given)
 
     monkeypatch.setattr(plots, "save", noted)
-    words = "--estimator maxrl,mine.py:mine --prompts 10 --steps 3 --out new"
+    words = "--estimator maxrl,mine.py:mine --steps 3 --out new"
     toy.main(words.split())
     rows = [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:6]]
     assert rows[:2] == rows[2:]

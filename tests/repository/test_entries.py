@@ -33,7 +33,7 @@ STARTED = {
     "maxrl/plots.py": "MODEL --out training.png",
     "maxrl/report.py": "MODEL --out report.html",
     "maxrl/single_file.py": "tests/learning/test_single_file.py",
-    "maxrl/toy.py": "--steps 2 --prompts 8 --out toy",
+    "maxrl/toy.py": "--steps 2 --out toy",
     "data/aime/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/beyondaime/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/glyphs/prepare.py": "--help",

@@ -140,7 +140,7 @@ def recipe():
         "train.py é.py:recipe --help",
         "maxrl/report.py RUN --out é.html",
         "maxrl/plots.py --weights maxrl --rollouts 2 --out é.png",
-        "maxrl/toy.py --steps 1 --prompts 8 --out é",
+        "maxrl/toy.py --steps 1 --out é",
         "data/maze/prepare.py --size 7 --train 3 --validation 2 --test 2 --workers 1 --out é",
         "data/word_problems/prepare.py --train 3 --validation 2 --test 2 --out é",
     ],

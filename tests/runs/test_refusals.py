@@ -143,11 +143,8 @@ maxrl/toy.py --estimator maxlr | no estimator is called 'maxlr'
 maxrl/toy.py --estimator supervised | supervised has no weight
 maxrl/toy.py --rollouts 3 | order=4
 maxrl/toy.py --rollouts -1 | --rollouts -1
-maxrl/toy.py --prompts 0 | --prompts 0
-maxrl/toy.py --prompts 10000000 | --prompts 10000000
 maxrl/toy.py --steps -3 | --steps -3
-maxrl/toy.py --lr nan | --lr nan
-maxrl/toy.py --lr inf | --lr inf
+maxrl/toy.py --rollouts 10000000 | --rollouts 10000000
 maxrl/minimal.py ppo | ppo
 maxrl/report.py nowhere | nowhere is no run directory
 """

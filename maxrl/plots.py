@@ -294,10 +294,6 @@ def read_metrics(run: str) -> list[dict]:
         rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
     if not rows:
         raise UsageError(f"{run} is no run directory, or its first step is not done yet")
-    for row in rows:
-        # Earlier runs have rewards of 0 and 1, and the share of prompts with zeros alone.
-        if "frac_reward_zero_mean" in row:
-            row.setdefault("frac_unsolved", row["frac_reward_zero_mean"])
     return rows
 
 

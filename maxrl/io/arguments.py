@@ -6,7 +6,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,6 @@ class Parser(argparse.ArgumentParser):
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its text is the result's attribute "task.NAME"
     read   turns a type and a text into a value, see `parse`
-    hints  {option: what to say if somebody uses it although it does not exist here}
     """
 
     def __init__(
@@ -28,14 +27,12 @@ class Parser(argparse.ArgumentParser):
         prog: str,
         inner: Sequence[str] = (),
         read: Callable[[type, str], object] | None = None,
-        hints: Mapping[str, str] | None = None,
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
         self.read = read or parse
-        self.hints = hints or {}
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; raise UsageError for a mistake."""
@@ -56,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         hint = "lists are written with commas, and --help lists all options"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
-        raise UsageError(f"{option} is not an option; {self.hints.get(dashed(option), hint)}")
+        raise UsageError(f"{option} is not an option; {hint}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""
@@ -149,17 +146,16 @@ def fitted(kind: type, value: Any) -> object:
         for one in typing.get_args(kind):
             with contextlib.suppress(TypeError):
                 return fitted(one, value)
-    sequence = typing.get_origin(kind)
+    several = typing.get_origin(kind) is tuple
     # One number is a list of one.
-    if sequence is tuple and type(value) is int:
+    if several and type(value) is int:
         value = (value,)
-    if sequence in (tuple, list) and isinstance(value, tuple | list):
+    if several and isinstance(value, tuple | list):
         item = typing.get_args(kind)[0]
-        return sequence(fitted(item, part) for part in value)
-    # Numbers of numpy and torch, and texts of an enumeration.
+        return tuple(fitted(item, part) for part in value)
+    # Numbers of numpy and torch.
     if getattr(value, "shape", None) == ():
         value = value.item()
-    value = getattr(value, "value", value)
     if kind is str and isinstance(value, Path):
         value = str(value)
     if kind is int and isinstance(value, float) and value.is_integer():

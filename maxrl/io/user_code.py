@@ -6,13 +6,12 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from maxrl.errors import FAULTS, UsageError
-from maxrl.io.files import checksum
 
 used = False  # whether any was imported: it may have threads, open files and exit handlers
 
@@ -42,12 +41,6 @@ def executed(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look there
     spec.loader.exec_module(module)
     return module
-
-
-def checksums(specs: Sequence[str]) -> dict[str, str]:
-    """Return the checksum of each file among "FILE.py:name", by its name."""
-    names = [spec.rpartition(":")[0] for spec in specs]
-    return {name: checksum(name) for name in names if Path(name).is_file()}
 
 
 def imported(spec: str, option: str) -> Callable:

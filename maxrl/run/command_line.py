@@ -16,13 +16,6 @@ from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS, takes_text
 
-# What is said to options that other trainers have.
-HINTS = {
-    "--config": "a recipe takes its place: RUN/recipe.json, or FILE.py:NAME that returns a Config",
-    "--quantization": "weights are float32 and forwards bfloat16; --lora-rank 16 takes less memory",
-    "--early-stopping": "did you mean --stop-at-pass?",
-}
-
 # The first field of each group of --help.
 GROUPS = {
     "task": "what is learned",
@@ -42,7 +35,6 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,

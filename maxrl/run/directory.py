@@ -23,7 +23,7 @@ import torch
 from maxrl import checkpoint
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
-from maxrl.io import chat_template, files, user_code
+from maxrl.io import chat_template, files
 from maxrl.parallel import distributed
 from maxrl.parallel.totals import Totals
 from maxrl.run import origin
@@ -31,8 +31,6 @@ from maxrl.run.cli import DISK_FULL, disk_full, say
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
-# The directories that this process has locked: it would get the lock of a file a second time.
-HELD: set[Path] = set()
 # Schedulers send SIGTERM, or SIGUSR1 some time before it. Ctrl-C sends SIGINT.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -78,7 +76,6 @@ class Run:
         self.data = {"train": task.digest}
         if validation is not None:
             self.data["validation"] = validation.digest
-        self.code = user_code.checksums([cfg.task, cfg.estimator, *cfg.reward])
         self.main = distributed.rank() == 0
 
     def __enter__(self) -> "Run":
@@ -103,7 +100,6 @@ class Run:
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
-        HELD.add(run.resolve())
         # What is no file would be noticed in the midst of the run.
         for name in ("recipe.json", "metrics.jsonl", "samples.jsonl"):
             if os.path.lexists(run / name):
@@ -145,10 +141,6 @@ class Run:
                 if not self.scripted:
                     said += f"repeat {old['command']!r} with --resume auto, or "
                 raise UsageError(said + another)
-        for file, found in self.code.items():
-            began = old.get("code", {}).get(file, found)
-            if began != found:
-                say(f"warning: {file} has changed since the last start: {began:.8}, now {found:.8}")
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(
             data[split] != self.data[split] for split in self.data
@@ -192,7 +184,6 @@ class Run:
             "examples": self.examples,
             "data": self.data,
             "date": chat_template.date,
-            "code": self.code,
         }
         # The last start that trained has made what is here.
         if self.main and step < self.cfg.steps:
@@ -301,7 +292,6 @@ class Run:
         """Give the directory back; remove what acquire() made if it is still empty."""
         if self.lock:
             (self.path / "lock").unlink(missing_ok=True)
-            HELD.discard(self.path.resolve())
             self.lock.close()
             self.lock = None
             with contextlib.suppress(OSError):
@@ -339,8 +329,6 @@ def newest_intact(run: Path) -> Path | None:
 
 def lock(run: Path) -> TextIO:
     """Open and lock RUN/lock. The lock lasts until the file is closed or this process ends."""
-    if run.resolve() in HELD:
-        raise UsageError(f"{run} is in use by this process: name another directory with --out")
     file = open(run / "lock", "a+")  # noqa: SIM115 (it stays open for as long as the run)
     try:
         # Forked processes do not inherit this kind of lock.
@@ -353,10 +341,6 @@ def lock(run: Path) -> TextIO:
         ) from None
     except OSError as error:
         say(f"{run}: no file locks here ({error.strerror}), so a second run would not be noticed")
-    # The run that held it has ended in the meantime and removed it.
-    if not os.fstat(file.fileno()).st_nlink:
-        file.close()
-        return lock(run)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     file.flush()

@@ -53,13 +53,7 @@ WARNINGS = {
         "nothing is learned: look at responses "
         "with --show-every 1, and see maxrl/run/troubleshooting.md",
     ),
-    "share of the time in rewards": (
-        0.5,
-        "the rewards take more than half of the time: let the reward function judge responses side "
-        "by side, as by concurrent.futures.ThreadPoolExecutor(32).map",
-    ),
 }
-ENOUGH = 10  # seconds in rewards before their share counts
 LINES = 10  # seconds between two lines
 BAR = "|{bar:20}| {elapsed} {desc}"
 # The parts of a step as the progress bar calls them.
@@ -149,7 +143,6 @@ class Logger:
         self.shown: dict[str, str] = {}
         self.warned: set[str] = set()
         self.barren = 0  # steps in which nothing differed, up to the last one
-        self.spent = {"seconds": 0.0, "seconds/reward": 0.0}
         self.first = first_step
         self.began = self.last_line = time.monotonic()
 
@@ -217,13 +210,7 @@ class Logger:
         if self.run.cfg.rollouts == (1,):
             same = metrics.get("reward_std") == 0
         self.barren = self.barren + 1 if same and metrics.get("frac_unsolved") == 1 else 0
-        for name in self.spent:
-            self.spent[name] += metrics.get(name, 0)
-        total, rewards = self.spent.values()
-        metrics = metrics | {
-            "steps without a difference": self.barren,
-            "share of the time in rewards": rewards / total if rewards > ENOUGH else 0,
-        }
+        metrics = metrics | {"steps without a difference": self.barren}
         for name, (limit, sentence) in WARNINGS.items():
             # A call that failed has had a warning of its own.
             known = name == "rewards/groups_left_out" and metrics.get("rewards/failed_calls")

@@ -51,17 +51,6 @@ def drawn(figure):
     return draw
 
 
-def test_runs_from_before_frac_unsolved(figure):
-    """They have rewards of 0 and 1, and the share of prompts with zeros alone; a later start of the
-    same run has both."""
-    Path("old").mkdir()
-    before = {"step": 0, "frac_reward_zero_mean": 0.5}
-    put(Path("old/metrics.jsonl"), [before, before | {"step": 1, "frac_unsolved": 0.75}])
-    fig, _ = figure("old")
-    (line,) = fig.axes[0].lines
-    assert line.get_ydata().tolist() == [0.5, 0.75]
-
-
 def test_few_points_are_drawn_as_they_are(drawn):
     """Three steps were once drawn as a flat line at their mean."""
     fig, names = drawn("maxrl", [0.5, 0.3125, 0.4375])

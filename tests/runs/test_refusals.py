@@ -20,8 +20,6 @@ train.py tiny --prompts --lr 1 | --prompts: expected one argument
 train.py tiny 8 | 8 is not an option
 train.py tiny --prompt 8 | --prompt is not an option; did you mean --prompts
 train.py tiny --eval_k 1 | did you mean --eval-k
-train.py tiny --config run.yaml | RUN/recipe.json
-train.py tiny --early-stopping 3 | did you mean --stop-at-pass?
 train.py maze9_laptop_sft --dry-run --gpus 0 | cannot be divided by --gpus 0
 train.py tiny --model x | --model is not an option
 train.py tiny --task_options x | is not an option

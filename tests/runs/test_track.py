@@ -162,15 +162,6 @@ def test_a_bar_in_a_terminal_alone(shell, dice, monkeypatch):
     assert lines[True] == lines[False]
 
 
-@pytest.mark.parametrize("reward, total, said", [(11.0, 15.0, 1), (3.0, 4.0, 0), (5.0, 11.0, 0)])
-def test_a_slow_reward_is_named_once(tmp_path, capsys, reward, total, said):
-    """Where it takes more than half of the time, and enough of it to be felt."""
-    log = Logger(started(tmp_path), 0)
-    for step in range(3):
-        log.log(step, {"seconds": total, "seconds/reward": reward})
-    assert capsys.readouterr().err.count("ThreadPoolExecutor") == said
-
-
 def test_a_sampler_that_is_off_is_named_with_its_remedy(tmp_path, capsys):
     Logger(started(tmp_path), 0).log(0, {"sampling/logprob_abs_diff/mean": 0.03})
     assert "--precision float32" in capsys.readouterr().err

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maxrl.models.cpu import Linear
-
 # The layers that can have an adapter.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PEFT_PREFIX = "base_model.model."  # of every name in a PEFT file
@@ -45,7 +43,7 @@ IMPLEMENTED = {
 }
 
 
-class Frozen(Linear):
+class Frozen(nn.Linear):
     """A Linear that is not trained and keeps a copy of its weight in autocast's precision.
 
     Autocast itself only caches weights that need a gradient, and would cast this one per token.
@@ -186,7 +184,7 @@ def merge(model: nn.Module) -> nn.Module:
         if isinstance(module, LoRALinear):
             module.weight += module.scale * (module.lora_B.weight @ module.lora_A.weight)
         if isinstance(module, Frozen):
-            plain = Linear(module.in_features, module.out_features, device="meta")
+            plain = nn.Linear(module.in_features, module.out_features, device="meta")
             plain.weight = module.weight
             plain.bias = module.bias
             model.set_submodule(name, plain)

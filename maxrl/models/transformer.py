@@ -26,7 +26,6 @@ from torch.utils.checkpoint import checkpoint
 
 from maxrl.models.attention import KV, attend, prefix_mask
 from maxrl.models.cache import Cache
-from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import Rotation, rotate, rotate_newest
 
@@ -55,9 +54,9 @@ class MLP(nn.Module):
         super().__init__()
         E = config.hidden_size
         inner = config.intermediate_size
-        self.gate_proj = Linear(E, inner, bias=False)
-        self.up_proj = Linear(E, inner, bias=False)
-        self.down_proj = Linear(inner, E, bias=False)
+        self.gate_proj = nn.Linear(E, inner, bias=False)
+        self.up_proj = nn.Linear(E, inner, bias=False)
+        self.down_proj = nn.Linear(inner, E, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         gate = F.silu(self.gate_proj(x))
@@ -75,10 +74,10 @@ class Attention(nn.Module):
         query_size = config.num_attention_heads * D
         key_size = config.num_key_value_heads * D
         bias = family.qkv_bias or config.attention_bias
-        self.q_proj = Linear(E, query_size, bias=bias)
-        self.k_proj = Linear(E, key_size, bias=bias)
-        self.v_proj = Linear(E, key_size, bias=bias)
-        self.o_proj = Linear(query_size, E, bias=config.attention_bias)
+        self.q_proj = nn.Linear(E, query_size, bias=bias)
+        self.k_proj = nn.Linear(E, key_size, bias=bias)
+        self.v_proj = nn.Linear(E, key_size, bias=bias)
+        self.o_proj = nn.Linear(query_size, E, bias=config.attention_bias)
         # nn.Identity takes any arguments and has no weights, as in checkpoints without these norms.
         norm = RMSNorm if family.qk_norm else nn.Identity
         self.q_norm = norm(D, config.rms_norm_eps)
@@ -217,7 +216,7 @@ class Transformer(nn.Module):
         self.generation_config: dict = {}
         self.digest = ""  # of the checkpoint that it was loaded from, for its adapters
         self.model = Decoder(config)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         # The initialisation of transformers for these families; norms stay at 1.
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):

@@ -38,8 +38,7 @@ TABLE = """
   rollouts/49152-words/bfloat16  bench_text.rollouts    49152-words bfloat16
   training/float32               bench_text.training    float32
 * training/bfloat16              bench_text.training    bfloat16
-  cpu/linear                     bench_text.cpu_form    linear
-  cpu/attention                  bench_text.cpu_form    attention
+  cpu/attention                  bench_text.cpu_form
   step/17x17/float32             bench_trl.whole_step   17x17 float32 maxrl
 * step/17x17/bfloat16            bench_trl.whole_step   17x17 bfloat16 maxrl
 * step/9x9/float32               bench_trl.whole_step   9x9 float32 maxrl

@@ -11,7 +11,7 @@ import torch
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.models import attention, cpu
+from maxrl.models import attention
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze17
@@ -229,27 +229,22 @@ def training(dtype: str, turns: int) -> dict:
     return contest(what, contestants, turns, work, "live token", **more)
 
 
-def cpu_form(name: str, turns: int) -> dict:
-    """A training step with a form of models/cpu.py and without it; 1 where the CPU is not one that
-    takes the form."""
-    dtype, off = {
-        "linear": ("float32", mock.patch.object(cpu, "mkl_is_slow", lambda: False)),
-        "attention": ("bfloat16", mock.patch.object(attention, "KEYS", 0)),
-    }[name]
+def cpu_form(turns: int) -> dict:
+    """A training step with attention by products and without it."""
     N, prompt_length = sized((32, 310), (4, 9))
-    learner = policy(random_model(maze17().model), autocast=dtype == "bfloat16")
+    learner = policy(random_model(maze17().model), autocast=True)
     batch = stored(ragged_lengths(2, N), random_prompts(2, prompt_length))
 
     def step():
         learner.backward(batch, advantages(batch.lengths))
 
     def without():
-        with off:
+        with mock.patch.object(attention, "KEYS", 0):
             step()
 
     contestants = {"with": step, "without": without}
-    what = "forward and backward of 2 x 32 ragged responses, with the form and without"
-    more = {"dtype": dtype, "rivals": ["without"]}
+    what = "forward and backward of 2 x 32 ragged responses, attention by products and without"
+    more = {"dtype": "bfloat16", "rivals": ["without"]}
     return contest(what, contestants, turns, int(batch.lengths.sum()), "live token", **more)
 
 

@@ -4,14 +4,12 @@ machine's limits."""
 import contextlib
 import time
 from functools import partial
-from unittest import mock
 
 import torch
 from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from maxrl.models import cpu
 from maxrl.parallel import distributed
 
 device = torch.device("cpu")
@@ -110,9 +108,7 @@ def counted(function) -> int:
 
     attention = {flash: forward, flash_backward: backward}
     counter = FlopCounterMode(display=False, custom_mapping=attention)
-    # The counter knows torch's own products alone.
-    plain_products = mock.patch.object(cpu, "mkl_is_slow", lambda: False)
-    with whole_biases(), plain_products, counter:
+    with whole_biases(), counter:
         function()
     return counter.get_total_flops()
 

@@ -108,8 +108,7 @@ def named(text: str) -> tuple[str, str]:
 def parse(kind: type, text: str) -> object:
     """Return the value that `text` has as a field of type `kind`.
 
-    kind  a type, tuple[type, ...] for a list with commas, or object for an option whose type is not
-          known: bool, int, float or str
+    kind  bool, int, float, str, or tuple[type, ...] for a list with commas
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
@@ -125,7 +124,7 @@ def parse(kind: type, text: str) -> object:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return guess(text) if kind is object else kind(text)
+        return kind(text)
     except (ValueError, KeyError):
         wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None

@@ -49,8 +49,6 @@ def closing(run) -> list[str]:
     rows = [cfg.out]
     if cfg.init:
         rows += [cfg.init, "--against", Path(cfg.out).name]
-        # The warm-up may not say so.
-        rows += ["--zero-reward-at-limit", "true"] * cfg.zero_reward_at_limit
     if cfg.eval_every and cfg.eval_samples:
         # More samples may take longer than the run.
         rows += ["--samples", str(cfg.eval_samples)]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.io.files import checksum
 from tests import ROOT
 from tests.helpers.runs import metrics, passed, refused
 from tests.helpers.started import Forked, ended, two_ranks
@@ -127,17 +126,6 @@ def test_no_step_has_a_verdict(result, run):
     for again in ([], ["--resume", "yes"]):
         refused(run("never.py:never", "--reward-errors", "drop", *again))
         assert newest("run") == "step-000004"
-
-
-def test_an_edited_reward_file(run):
-    """It is named once, with its checksums before and now."""
-    passed(run("faults.py:none", "--steps", 1))
-    before = checksum("faults.py")[:8]
-    Path("faults.py").write_text(FAULTS + "# edited\n")
-    for named in (True, False):
-        said = passed(run("faults.py:none", "--resume", "yes"))
-        for digest in (before, checksum("faults.py")[:8]):
-            assert (digest in said) == named
 
 
 @pytest.fixture

@@ -212,12 +212,6 @@ def test_a_broken_installation(text, said, pool):
     assert workers(pool) == []
 
 
-def test_a_process_that_dies_while_it_starts(pool):
-    pool = pool(WORK.replace('"killed once"', '"ready"'))
-    assert pool.ask(20.0, "first") == ["first"]
-    assert pool.faults == []
-
-
 SUMS = """
 from dataclasses import dataclass
 from maxrl.tasks import Example, Task

@@ -26,20 +26,20 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import Learner
 from maxrl.config import Config
 from maxrl.evaluation import evaluate_if_due
+from maxrl.learning.prompt_order import Plan, prefetched
+from maxrl.learning.updates import learning_rate, means, minibatches
 from maxrl.metrics import Metrics
 from maxrl.parallel import distributed, sharding
 from maxrl.parallel.totals import Totals
 from maxrl.policy import Policy
-from maxrl.prompt_order import Plan, prefetched
 from maxrl.rewards.functions import Judge
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import Responses, way_of_sampling
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Logger
+from maxrl.sampling.rounds import Responses, way_of_sampling
 from maxrl.tasks import Task
-from maxrl.updates import learning_rate, means, minibatches
 
 
 def train(

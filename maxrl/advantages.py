@@ -40,7 +40,7 @@ rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
 names an option that is an int from 1 to N, rounds=True lets prompts be sampled in rounds
-(maxrl/rounds.py), if a group without a success has advantages of 0. Every estimator:
+(maxrl/sampling/rounds.py), if a group without a success has advantages of 0. Every estimator:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row. With allow_missing=True a NaN
              marks a rollout without a reward, whose advantage is 0 (registry.among_judged)
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
@@ -52,8 +52,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maxrl.registry import ADVANTAGES, RewardError, by_group, estimator
-from maxrl.weights import weight
+from maxrl.estimators.registry import ADVANTAGES, RewardError, by_group, estimator
+from maxrl.estimators.weights import weight
 
 __all__ = ["ADVANTAGES", "RewardError", "by_group", "weight"]
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from maxrl import rng
 from maxrl.errors import UsageError
+from maxrl.learning.prompt_order import prefetched
 from maxrl.losses import at_least_float32, policy_gradient_loss
 from maxrl.metrics import Metrics, exact_pass_at_k
 from maxrl.parallel import distributed
 from maxrl.parallel.totals import Totals
-from maxrl.prompt_order import prefetched
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.tasks.base import ImageBatch, Task
 

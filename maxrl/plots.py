@@ -254,7 +254,7 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     """
     # These import torch, which a report does without.
     from maxrl.advantages import weight
-    from maxrl.registry import find
+    from maxrl.estimators.registry import find
 
     fig, axes = figure(2)
     # Below a pass rate of about 1/N the weights are flat.

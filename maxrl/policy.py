@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.learning.packing import micro_batches
+from maxrl.learning.update_stats import UpdateStats, per_token
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.metrics import Metrics
 from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
-from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
 from maxrl.parallel.totals import Totals
 from maxrl.rollouts import MicroBatch, Rollouts
@@ -30,7 +31,6 @@ from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
-from maxrl.update_stats import UpdateStats, per_token
 
 E = TypeVar("E", contravariant=True)  # the examples of a step
 R = TypeVar("R")  # rollouts of them

@@ -32,8 +32,8 @@ from torch import Tensor
 from maxrl import plots
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import refusing
+from maxrl.estimators.registry import find
 from maxrl.io.arguments import check_least
-from maxrl.registry import find
 
 # Methods and their options; the user's own estimators have none.
 METHODS: dict[str, dict] = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}

@@ -19,8 +19,8 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from maxrl.errors import RunError, UsageError, describe_error, escape_output
+from maxrl.estimators.registry import RewardError
 from maxrl.io import user_code
-from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
 

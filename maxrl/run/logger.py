@@ -17,10 +17,10 @@ from maxrl.metrics import Metrics, count_groups
 from maxrl.parallel import distributed
 from maxrl.parallel.totals import Totals
 from maxrl.rewards.functions import Rewards, count_faults
-from maxrl.rounds import Sampled
 from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
+from maxrl.sampling.rounds import Sampled
 
 # The metrics of a line on the screen, and their names there.
 SHOWN = {

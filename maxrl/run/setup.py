@@ -19,6 +19,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import Learner, make_policy
 from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError, refusing
+from maxrl.estimators.registry import RewardError, check_sizes, find
 from maxrl.io import chat_template
 from maxrl.io.arguments import dashed, typed
 from maxrl.io.files import read_json
@@ -28,14 +29,13 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
-from maxrl.registry import RewardError, check_sizes, find
 from maxrl.rewards.functions import Judge, Rewards, Verdicts, probe
 from maxrl.rewards.ready import check_references
-from maxrl.rounds import Responses
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.prompts import check_prompts
+from maxrl.sampling.rounds import Responses
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, NoSplit, Task, prompt_lengths
 

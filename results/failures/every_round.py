@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import train
-from maxrl import rounds
 from maxrl.advantages import ADVANTAGES
+from maxrl.estimators.registry import estimator
 from maxrl.losses import at_least_float32
-from maxrl.registry import estimator
 from maxrl.rollouts import Rollouts, joined
-from maxrl.rounds import Sampled, in_rounds, unsolved
+from maxrl.sampling import rounds
+from maxrl.sampling.rounds import Sampled, in_rounds, unsolved
 
 
 @estimator(takes="binary", group=True, rounds=True, registry={})

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from maxrl.config import Config
-from maxrl.laptop_recipes import LAPTOP_RL, after, maze9_laptop_sft
+from maxrl.recipes.laptop import LAPTOP_RL, after, maze9_laptop_sft
 from maxrl.tasks import Example, Task
 
 FILE = "results/texts/tasks.py"

@@ -20,8 +20,8 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_optimizer
 from maxrl.classifier import ClassifierPolicy
 from maxrl.io.files import write_json
+from maxrl.learning.prompt_order import prefetched
 from maxrl.models import from_config
-from maxrl.prompt_order import prefetched
 from maxrl.recipes import imagenet, images_laptop
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 from tests.bench import bench_turns

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 
 from maxrl.errors import RunError, UsageError
 from maxrl.io.files import read_json
+from maxrl.learning.prompt_order import prefetched
 from maxrl.policy import SequencePolicy
-from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
 from tests import ROOT
@@ -255,7 +255,7 @@ def test_workers_leave_signals_to_the_run():
 CRASHING = """
 import os, signal, sys, time
 import torch
-from maxrl.prompt_order import prefetched
+from maxrl.learning.prompt_order import prefetched
 from maxrl.run import cli
 
 class Task:

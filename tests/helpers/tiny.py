@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.learning.packing import micro_batch
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.packing import micro_batch
 from maxrl.policy import SequencePolicy
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.learning.packing import LAUNCH, cuts, middle, rectangles
 from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
-from maxrl.packing import LAUNCH, cuts, middle, rectangles
 from tests.helpers import tiny
 from tests.helpers.outcomes import any_options, every_count
 from tests.helpers.tensors import close

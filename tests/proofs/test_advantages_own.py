@@ -7,7 +7,7 @@ import torch
 
 from maxrl.advantages import ADVANTAGES, estimator, maxrl_weight, weight
 from maxrl.errors import UsageError
-from maxrl.registry import own
+from maxrl.estimators.registry import own
 from tests.helpers.outcomes import PASS_RATES, all_outcomes, every_count, expected_gradient
 from tests.helpers.tensors import close, normal
 

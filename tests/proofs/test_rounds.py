@@ -1,5 +1,5 @@
-"""Rounds (maxrl/rounds.py): sampling until a round has a success has the order of all rounds
-together, by enumeration.
+"""Rounds (maxrl/sampling/rounds.py): sampling until a round has a success has the order of all
+rounds together, by enumeration.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
 from maxrl.losses import k3
 from maxrl.rollouts import joined
-from maxrl.rounds import way_of_sampling
+from maxrl.sampling.rounds import way_of_sampling
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.outcomes import PASS_RATES, binomial, every_count

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import rounds
 from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.rewards.functions import Rewards
 from maxrl.run.logger import Logger
+from maxrl.sampling import rounds
 from results.lab.data import rows_of
 from tests.helpers.judged import group_metrics
 from tests.helpers.started import started

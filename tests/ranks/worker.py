@@ -23,9 +23,9 @@ from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.parallel import distributed, sharding
 from maxrl.parallel.totals import Totals
 from maxrl.rewards.functions import Rewards
-from maxrl.rounds import in_rounds, one_round
 from maxrl.run import cli
 from maxrl.run.logger import step_totals
+from maxrl.sampling.rounds import in_rounds, one_round
 from maxrl.tasks import Example, Task
 from maxrl.tasks.images import ImageBatch
 from maxrl.tasks.maze import VOCABULARY

@@ -31,14 +31,15 @@ from tests import ROOT
 LIMIT = 600  # seconds of the tests of one mutation, which may never end
 TESTS = {  # what covers each file, the quickest first
     "maxrl/advantages.py": "proofs",
-    "maxrl/registry.py": "proofs tasks/test_own_data tasks/test_refused",
-    "maxrl/weights.py": "proofs",
+    "maxrl/estimators/registry.py": "proofs tasks/test_own_data tasks/test_refused",
+    "maxrl/estimators/weights.py": "proofs",
     "maxrl/metrics.py": "proofs/test_metrics runs/test_eval runs/test_train",
     "maxrl/losses.py": "proofs learning/test_objective learning/test_packing learning/test_policy",
     "maxrl/rollouts.py": "proofs learning/test_objective learning/test_packing learning/test_policy"
     " tasks/test_rewards",
-    "maxrl/packing.py": "learning/test_packing learning/test_objective learning/test_policy proofs",
-    "maxrl/rounds.py": "proofs/test_rounds runs/test_in_rounds",
+    "maxrl/learning/packing.py": "learning/test_packing learning/test_objective "
+    "learning/test_policy proofs",
+    "maxrl/sampling/rounds.py": "proofs/test_rounds runs/test_in_rounds",
     "maxrl/sampling/drawing.py": "learning/test_sampler learning/test_decode_step",
     "maxrl/sampling/sampler.py": "learning/test_sampler learning/test_decode_step"
     " learning/test_memory proofs/test_rounds learning/test_policy",

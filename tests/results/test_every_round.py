@@ -7,7 +7,7 @@ import torch
 
 from maxrl.advantages import weight
 from maxrl.rollouts import Rollouts, with_verdict
-from maxrl.rounds import in_rounds
+from maxrl.sampling.rounds import in_rounds
 from results.failures.every_round import centered, every_round
 from tests.helpers import tiny
 from tests.helpers.tensors import F64

@@ -16,8 +16,8 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_optimizer
 from maxrl.errors import UsageError
 from maxrl.io.files import read_json
+from maxrl.learning.prompt_order import Plan, batch_indices, shuffle
 from maxrl.models import from_config
-from maxrl.prompt_order import Plan, batch_indices, shuffle
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise

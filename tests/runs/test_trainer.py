@@ -225,7 +225,7 @@ def test_a_run_without_steps(new):
 
 
 OWN = """
-from maxrl.registry import estimator
+from maxrl.estimators.registry import estimator
 
 @estimator(takes="any", rounds=True)
 def mine(rewards, mean_log_probs):

@@ -16,10 +16,10 @@ from maxrl import MaxRLConfig, MaxRLTrainer, build
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
+from maxrl.learning.updates import learning_rate
 from maxrl.trl.log import history
 from maxrl.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
 from maxrl.trl.recipe import Arithmetic, recipe
-from maxrl.updates import learning_rate
 from tests import ROOT
 from tests.helpers.hostile import NUMBERS, TEXTS
 

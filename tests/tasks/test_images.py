@@ -11,7 +11,7 @@ import torch
 
 from maxrl.errors import UsageError
 from maxrl.io.files import write_json
-from maxrl.prompt_order import prefetched
+from maxrl.learning.prompt_order import prefetched
 from maxrl.tasks import images as images_module
 from maxrl.tasks import load_task
 from maxrl.tasks.images import Images, Shards, centre_box, random_box, write_shard

@@ -17,7 +17,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io import sandbox
 from maxrl.io.sandbox import Died, Failed, Pool, TooSlow
-from maxrl.prompt_order import Batches, prefetched
+from maxrl.learning.prompt_order import Batches, prefetched
 from maxrl.run import setup
 from maxrl.tasks import load_task
 from tests import ROOT

@@ -9,7 +9,8 @@ import collections
 import os
 
 import train
-from maxrl import evaluation, packing, policy
+from maxrl import evaluation, policy
+from maxrl.learning import packing
 from maxrl.run.directory import Run
 from maxrl.run.logger import Logger
 from maxrl.sampling import sampler

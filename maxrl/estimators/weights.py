@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maxrl.registry import check_options, check_sizes, find
+from maxrl.estimators.registry import check_options, check_sizes, find
 
 
 def weight(

@@ -34,7 +34,7 @@ def estimator(
               weight because it depends on more than r_i and K
     group     whether it compares a rollout with others, so that N = 1 is refused
     rounds    whether its weight from N rollouts is w_N for every N and a group without a success
-              gets exactly 0, so that prompts may be sampled in rounds (maxrl/rounds.py)
+              gets exactly 0, so that prompts may be sampled in rounds (maxrl/sampling/rounds.py)
     count     its option that is an int from 1 to N; with it, rewards must be binary
     registry  to register in
 

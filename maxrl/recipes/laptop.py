@@ -1,6 +1,6 @@
 """Recipes of a reduced scale, which run on a laptop in minutes; every number in them is ours.
 
-maxrl/recipes.py has the paper's experiments, and RECIPES with the recipes of both files.
+paper.py has the recipes of the paper.
 """
 
 from collections.abc import Callable

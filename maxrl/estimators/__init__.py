@@ -1,0 +1,1 @@
+"""Names and checks of estimators, and the weight w(p) of each."""

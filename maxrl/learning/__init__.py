@@ -1,0 +1,1 @@
+"""From rollouts and advantages to updates."""

@@ -13,18 +13,16 @@ class UpdateStats:
 
     rollouts  what the micro-batches are cut from
     clip      (low, high) distance of the importance ratio from 1
-    tokens    all response tokens of the update, also of rows that are not run, over all ranks
+    tokens    this rank's response tokens of the update, also of rows that are not run
     """
 
     def __init__(self, rollouts: Rollouts, clip: tuple[float, float], tokens: float = 0):
         self.rollouts = rollouts
         self.clip = clip
-        self.tokens = tokens
         self.totals = Totals()
         # Only with several updates are there old log-probabilities, and ratios to clip.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
-
         # A rank without a micro-batch has the names as well.
         self.totals.sum("loss", 0)
         self.totals.sum("tokens", tokens)

@@ -16,6 +16,7 @@ methods differ in the formula of A_i alone (maxrl/advantages.py):
 
 import math
 import sys
+from contextlib import closing
 
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
@@ -69,29 +70,29 @@ def train(
     policy.watch = logger.watch  # a step may take minutes
     logger.say(*banner.opening(run, policy))
     plan = Plan(cfg, len(task))
-    batches = run.closing(prefetched(task, plan, cfg.workers, first_step))
 
     # What a step calls, with the time that it takes.
     timed = logger.clock.timed
-    take = timed("data", batches.__next__)
     rollout = timed("rollout", policy.demonstrate if cfg.supervised else policy.rollout)
     sample = way_of_sampling(cfg, rollout, timed("reward", judge), plan.mine)
     learn_from = timed("backward", learn)
-    for step in range(first_step, cfg.steps):  # Algorithm 1
-        examples = take()  # P_local prompts of this rank
-        # All N rollouts of a prompt are on one rank, so advantages need no communication.
-        sampled = sample(examples, step)
-        # A reward function may give no verdict on a rollout. Prompts without any are left out.
-        rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
-        advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
-        stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)
+    with closing(prefetched(task, plan, cfg.workers, first_step)) as batches:
+        take = timed("data", batches.__next__)
+        for step in range(first_step, cfg.steps):  # Algorithm 1
+            examples = take()  # P_local prompts of this rank
+            # All N rollouts of a prompt are on one rank, so advantages need no communication.
+            sampled = sample(examples, step)
+            # A reward function may give no verdict on a rollout. Prompts without any are left out.
+            rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
+            advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
+            stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)
 
-        # Sums over ranks are collectives, so every rank reports and evaluates.
-        evaluated = evaluate_if_due(cfg, step, policy, validation, judge)
-        metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
-        # A signal to one rank saves and stops all of them, here and not before.
-        if run.ends(step, metrics, policy, optimizer, logger):
-            break
+            # Sums over ranks are collectives, so every rank reports and evaluates.
+            evaluated = evaluate_if_due(cfg, step, policy, validation, judge)
+            metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
+            # A signal to one rank saves and stops all of them, here and not before.
+            if run.ends(step, metrics, policy, optimizer, logger):
+                break
     logger.say(*banner.closing(run))
     logger.close()
 

@@ -31,7 +31,7 @@ RL = (
 )
 
 
-def trained(base: str, seeds) -> dict:
+def with_each_optimizer(base: str, seeds) -> dict:
     """The bases of these seeds, and every method and optimizer from there."""
     values = {"base": [(base, BASES[base])], "seed": seeds}
     runs = product("{base[0]}/seed{seed}/base", WARM_UP, **values)
@@ -40,5 +40,5 @@ def trained(base: str, seeds) -> dict:
     return runs | product(name, RL, **values, **arms)
 
 
-RUNS = {base: trained(base, SEEDS[:1]) for base in BASES}
+RUNS = {base: with_each_optimizer(base, SEEDS[:1]) for base in BASES}
 KEPT_STEPS = 20

@@ -44,7 +44,7 @@ def read(text: str) -> Run:
         options = recipe | recipe["config"]
         samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
     rows = plots.read_metrics(path)
-    options = {key: options[key] for key in options if key not in ("config", "step", "earlier")}
+    options = {key: options[key] for key in options if key not in ("config", "step")}
     return Run(name, path, options, rows, samples)
 
 
@@ -115,7 +115,8 @@ def samples(runs: list[Run]) -> str:
         every = len(run.samples) // LINES + 1
         for row in run.samples[::-every]:
             opened = " open" if row is run.samples[-1] else ""
-            parts += f"<details{opened}>{step_block(row)}</details>"
+            with refusing(f"{run.path}/samples.jsonl: ", LookupError, TypeError):
+                parts += f"<details{opened}>{step_block(row)}</details>"
         if not run.samples:
             parts += "<p>It has no samples.jsonl, which --show-every 20 writes.</p>"
     return parts

@@ -158,7 +158,8 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
 
 @dataclass
 class MicroBatch:
-    """What one forward runs: M rows of similar length for each of G groups, cut by packing.py.
+    """What one forward runs: M rows of similar length for each of G groups, cut by
+    learning/packing.py.
 
     All but prefix_lengths is on the device.
 

@@ -6,7 +6,7 @@ Algorithm 1 of arXiv 2602.02710, from a checkpoint's weights to the gradient:
 
 It takes small Llamas with TEMPLATE's chat format; problems of data.word_problems, or GSM8K's own.
 
-P  prompts of a step        B  rows of a tensor, P N    E      hidden size
+P  prompts of a step        B  rows of a tensor: P N    E, V   sizes of hidden state, vocabulary
 N  rollouts of a prompt     L  tokens of a row          D      size of an attention head
 K  successes among them     S  tokens before these      H, Hk  heads of queries, of keys and values
 """
@@ -74,7 +74,7 @@ class Layer(nn.Module):
         """From x (B, L, E) to (B, L, E), and keys and values (B, Hk, S + L, D)."""
         attn, mlp = self.self_attn, self.mlp
         h = self.input_layernorm(x)
-        projected = attn.q_proj(h), attn.k_proj(h), attn.v_proj(h)  # (B, L, H D)
+        projected = attn.q_proj(h), attn.k_proj(h), attn.v_proj(h)  # (B, L, H D), (B, L, Hk D)
         q, k, v = (y.unflatten(-1, (-1, self.D)).transpose(1, 2) for y in projected)
         q = rotate(q, *rotation)  # (B, H, L, D)
         k = rotate(k, *rotation)  # (B, Hk, L, D)
@@ -123,7 +123,7 @@ def load(folder: Path) -> tuple[Transformer, Tokenizer]:
     """Read a Hugging Face directory; the weights become float32."""
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).exists():
-            sys.exit(f"{folder / name} is missing: --model is a directory in Hugging Face's format")
+            sys.exit(f"{folder / name} is missing: data/README.md says how to make or download it")
     config = json.loads((folder / "config.json").read_text())
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -273,7 +273,7 @@ def main(words: list[str] | None = None):
 
     def evaluate(name: str):
         p = rollouts(model, tokenizer, test[: 2 * P])[-1].mean(dim=1)  # (problems,)
-        say(f"{name}: pass@1 {p.mean():.3f} ± {p.std() / len(p) ** 0.5:.3f} on the test set")
+        say(f"{name}: pass@1 {p.mean():.3f} ± {p.std() / len(p) ** 0.5:.3f} (standard error)")
         save(model, args.model, args.out / name)
 
     # A model that never writes a box has no success to learn from.

@@ -152,9 +152,10 @@ def fitted(kind: type, value: Any) -> object:
     if several and isinstance(value, tuple | list):
         item = typing.get_args(kind)[0]
         return tuple(fitted(item, part) for part in value)
-    # Numbers of numpy and torch.
+    # Numbers of numpy and torch, and texts of an enumeration.
     if getattr(value, "shape", None) == ():
         value = value.item()
+    value = getattr(value, "value", value)
     if kind is str and isinstance(value, Path):
         value = str(value)
     if kind is int and isinstance(value, float) and value.is_integer():

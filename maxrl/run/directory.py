@@ -31,6 +31,8 @@ from maxrl.run.cli import DISK_FULL, disk_full, say
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
+# The directories that this process has locked: it would get the lock of a file a second time.
+HELD: set[Path] = set()
 # Schedulers send SIGTERM, or SIGUSR1 some time before it. Ctrl-C sends SIGINT.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -100,6 +102,7 @@ class Run:
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
+        HELD.add(run.resolve())
         # What is no file would be noticed in the midst of the run.
         for name in ("recipe.json", "metrics.jsonl", "samples.jsonl"):
             if os.path.lexists(run / name):
@@ -292,6 +295,7 @@ class Run:
         """Give the directory back; remove what acquire() made if it is still empty."""
         if self.lock:
             (self.path / "lock").unlink(missing_ok=True)
+            HELD.discard(self.path.resolve())
             self.lock.close()
             self.lock = None
             with contextlib.suppress(OSError):
@@ -329,6 +333,8 @@ def newest_intact(run: Path) -> Path | None:
 
 def lock(run: Path) -> TextIO:
     """Open and lock RUN/lock. The lock lasts until the file is closed or this process ends."""
+    if run.resolve() in HELD:
+        raise UsageError(f"{run} is in use by this process: name another directory with --out")
     file = open(run / "lock", "a+")  # noqa: SIM115 (it stays open for as long as the run)
     try:
         # Forked processes do not inherit this kind of lock.
@@ -341,6 +347,10 @@ def lock(run: Path) -> TextIO:
         ) from None
     except OSError as error:
         say(f"{run}: no file locks here ({error.strerror}), so a second run would not be noticed")
+    # The run that held it has ended in the meantime and removed it.
+    if not os.fstat(file.fileno()).st_nlink:
+        file.close()
+        return lock(run)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     file.flush()

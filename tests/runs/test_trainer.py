@@ -175,9 +175,12 @@ def test_workers_end_with_their_run(new, monkeypatch, place, failing):
 
 
 def test_a_script_keeps_what_is_its_own(new):
-    """Its directory, processes and settings, also where a signal stops the run."""
+    """Its directory, processes and settings, also where a signal stops the run; a second trainer
+    does not get the directory of the first one."""
 
     def roaming(completions, **columns):
+        with pytest.raises(UsageError, match="in use"):
+            new(roaming).train(resume_from_checkpoint=True)
         Path("elsewhere").mkdir()
         os.chdir("elsewhere")
         os.kill(os.getpid(), signal.SIGTERM)

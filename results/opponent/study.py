@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxrl.plots import called
-from results.lab.data import RESULTS, evaluations, means, runs
+from results.lab.data import RESULTS, evaluations, means, read_json, runs
 from results.lab.intervals import side_by_side
 from results.lab.runs import product
 from results.lab.tables import table
@@ -47,9 +47,20 @@ KEPT_STEPS = 20
 KS = (1, 8)
 
 
+def made_on(arm: str, seeds) -> str:
+    """The processor of each seed's run."""
+    kept = read_json("opponent/runs.json")["runs"]
+    names = [kept[f"seed{seed}/{arm}"]["machine"] for seed in seeds]
+    return " / ".join("EPYC" if "EPYC" in name else "Xeon" for name in names)
+
+
 def tables():
-    """Every arm of the search, seed by seed, on 256 validation mazes after 500 steps."""
-    found = runs("opponent", steps=500) if (RESULTS / "opponent/runs.json").exists() else {}
+    """Every arm of the search, seed by seed, on 256 validation mazes after 500 steps; of arms that
+    were made on two processors both.
+    """
+    if not (RESULTS / "opponent/runs.json").exists():
+        return
+    found = runs("opponent", steps=500)
     lines = []
     for arm in sorted(found):
         seeds = found[arm].values()
@@ -60,8 +71,21 @@ def tables():
         for key in ("solved", "entropy"):
             ends = [means(rows, key, 2 * KEPT_STEPS)[-1] for rows in seeds]
             cells.append(" / ".join(f"{end:.2f}" for end in ends))
-        method, _, rest = arm.partition("-")
-        name = f"{called(method)}, {rest.replace('-lr', ', rate ')}"
-        lines.append([name, ", ".join(map(str, found[arm])), *cells])
-    heads = ("seeds", "pass@1", "mean", "pass@8", "mean", "prompts with a success", "entropy")
+        cells.append(made_on(arm, found[arm]))
+        lines.append([called_arm(arm), ", ".join(map(str, found[arm])), *cells])
+    heads = ("seeds", "pass@1", "mean", "pass@8", "mean", "prompts with a success", "entropy", "on")
     table(["500 steps from weak bases, last 40 steps", *heads], lines)
+    lines = []
+    for arm, seeds in runs("opponent", before="earlier/", steps=500).items():
+        row = [called_arm(arm)]
+        for k in KS:
+            for rows in (found[arm].values(), seeds.values()):
+                row.append(side_by_side([evaluations(run, k)[-1] for run in rows]))
+        lines.append(row)
+    heads = [f"pass@{k} on {name}" for k in KS for name in ("an EPYC", "a Xeon")]
+    table(["the same arms on two processors, seeds 101 and 102", *heads], lines)
+
+
+def called_arm(arm: str) -> str:
+    method, _, rest = arm.partition("-")
+    return f"{called(method)}, {rest.replace('-lr', ', rate ')}"

@@ -2,7 +2,7 @@
 
 Algorithm 1 of arXiv 2602.02710, from a checkpoint's weights to the gradient:
 
-    python -m maxrl.single_file maxrl        or grpo, or rloo; a quarter of an hour on two cores
+    python -m maxrl.single_file maxrl        or grpo, or rloo
 
 It takes small Llamas with TEMPLATE's chat format; problems of data.word_problems, or GSM8K's own.
 

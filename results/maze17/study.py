@@ -26,6 +26,14 @@ RUNS = {
     "rounds": product("seed{seed}/{method}", f"{RL} 8,8,16", seed=range(2), method=["maxrl_rare"]),
     "at-once": product("seed{seed}/{method}", f"{RL} 32", seed=range(2), method=["grpo", "maxrl"])
     | product("seed{seed}/{method}", f"{RL} 32", seed=[0], method=["rloo"]),
+    # Of two rates on seed 0 the one with more solved prompts in steps 101 to 150 goes on.
+    "muon": product(
+        "muon/seed{seed}/{method}-{rate}",
+        f"{RL} 8,8,16 --optimizer muon --lr {{rate}}",
+        seed=[0],
+        method=["maxrl_rare"],
+        rate=["1e-4", "3e-4"],
+    ),
 }
 HOW = "--prompts 256 --samples 256 --k 1,32,128,256 --precision bfloat16"
 TESTED = {

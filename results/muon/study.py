@@ -1,6 +1,14 @@
 """AdamW and Muon on 9x9 mazes, for MaxRL, rounds and GRPO, each at its own best rate."""
 
-from results.lab.runs import product
+import numpy as np
+
+from maxrl.plots import called
+from maxrl.run.table import coverage
+from results.lab.data import RESULTS, evaluations, means, runs, tested
+from results.lab.figures import guess_level, panel, seed_curves
+from results.lab.intervals import side_by_side
+from results.lab.runs import evaluation, product
+from results.lab.tables import leads, pass_columns, summary, table
 
 DATA = "--task.directory data/maze/9x9-ten"
 BASES = {"strong": ".08", "weak": ".015"}
@@ -31,14 +39,100 @@ RL = (
 )
 
 
-def with_each_optimizer(base: str, seeds) -> dict:
-    """The bases of these seeds, and every method and optimizer from there."""
+# From the strong base of seed 301, by pass@1 + pass@8 at the end.
+BEST = {
+    "maxrl": ("adamw-3e-4", "muon-3e-4-x4"),
+    "rounds": ("adamw-3e-4", "muon-3e-4-x4"),
+    "grpo": ("adamw-3e-4", "muon-3e-4-x4"),
+}
+KS = (1, 8)
+
+
+def with_optimizers(base: str, seeds, methods: dict, optimizers) -> dict:
+    """The bases of these seeds, and methods with optimizers from there."""
     values = {"base": [(base, BASES[base])], "seed": seeds}
-    runs = product("{base[0]}/seed{seed}/base", WARM_UP, **values)
-    name = "{base[0]}/seed{seed}/{method[0]}-{optimizer[0]}"
-    arms = {"method": METHODS.items(), "optimizer": OPTIMIZERS.items()}
-    return runs | product(name, RL, **values, **arms)
+    bases = product("{base[0]}/seed{seed}/base", WARM_UP, **values)
+    arms = {
+        "method": methods.items(),
+        "optimizer": [(name, OPTIMIZERS[name]) for name in optimizers],
+    }
+    return bases | product("{base[0]}/seed{seed}/{method[0]}-{optimizer[0]}", RL, **values, **arms)
 
 
-RUNS = {base: with_each_optimizer(base, SEEDS[:1]) for base in BASES}
+RUNS = {base: with_optimizers(base, SEEDS[:1], METHODS, OPTIMIZERS) for base in BASES}
+RUNS["best"] = {}
+for method, best in BEST.items():
+    RUNS["best"] |= with_optimizers("strong", SEEDS[1:], {method: METHODS[method]}, best)
 KEPT_STEPS = 20
+FOLDER = "muon/strong/seed{seed}"
+MODELS = {"base": f"{FOLDER}/base"}
+for method, best in BEST.items():
+    for optimizer in best:
+        MODELS[f"{method}-{optimizer}"] = f"{FOLDER}/{method}-{optimizer}"
+TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
+MEASURED = {
+    "solved": "prompts with a success",
+    "entropy": "entropy",
+    "completions/mean_length": "length",
+}
+
+
+def arms(found: dict, names):
+    """A row for each arm: the last evaluation, and means over the last 50 steps."""
+    lines = []
+    for arm in names:
+        ends = [[evaluations(rows, k)[-1] for rows in found[arm].values()] for k in KS]
+        last = [[means(rows, key, 50)[-1] for rows in found[arm].values()] for key in MEASURED]
+        lines.append([arm, *map(side_by_side, ends + last)])
+    return lines
+
+
+def tables():
+    """Every arm on the first seed; then both optimizers at their best on three, tested once."""
+    if not (RESULTS / "muon/runs.json").exists():
+        return
+    heads = [*pass_columns(KS), *MEASURED.values()]
+    for base in BASES:
+        found = runs("muon", f"{base}/", steps=350)
+        first = {arm: {SEEDS[0]: seeds[SEEDS[0]]} for arm, seeds in found.items()}
+        table([f"{base} base, seed {SEEDS[0]}, validation", *heads], arms(first, sorted(first)))
+        compared = [arm for arm in MODELS if len(found.get(arm, ())) > 1]
+        table([f"{base} base, seeds {SEEDS}, validation", *heads], arms(found, compared))
+    passed = {
+        name: seeds.mean(1).T for name, seeds in coverage(tested("muon/test.json"), KS).items()
+    }
+    summary("test, 95 % over seeds", pass_columns(KS), passed)
+    gaps = {}
+    for method, (adamw, muon) in BEST.items():
+        gaps[called(method)] = passed[f"{method}-{muon}"] - passed[f"{method}-{adamw}"]
+    leads("Muon minus AdamW on test mazes", pass_columns(KS), gaps)
+
+
+def optimizers() -> dict:
+    """Quality of both optimizers at their best against steps and seconds, on three seeds."""
+    found = runs("muon", "strong/", steps=350)
+    panels = []
+    for k in KS:
+        for cost, label in (("step", "step"), ("seconds", "seconds of one core")):
+            lines = []
+            for method, best in BEST.items():
+                for optimizer in best:
+                    seeds = found[f"{method}-{optimizer}"].values()
+                    values = [evaluations(rows, k) for rows in seeds]
+                    x = 50 * np.arange(1, 8)
+                    if cost == "seconds":
+                        x = x * np.mean([means(rows, cost, 350)[0] for rows in seeds])
+                    line = seed_curves(method, x, values)
+                    lines.append(line | {"paper": optimizer.startswith("adamw")})
+            panels.append(panel(f"pass@{k}", label, f"pass@{k}, validation", lines))
+            panels[-1]["levels"] = guess_level("9x9 mazes", k)
+    return {
+        "title": "TITLE",
+        "caption": "9x9 mazes, .3M parameters (reduced scale), strong bases, 256 validation mazes. "
+        "Solid: Muon; dashed: AdamW, each at its best rate on one seed; means of three seeds and "
+        "each of them (thin). GRPO has a KL penalty of .04",
+        "panels": panels,
+    }
+
+
+FIGURES = {"optimizers": optimizers}

@@ -27,7 +27,7 @@ ARMS = {
     "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 350 --lr 3e-4",
     "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 350 --lr 1e-4",
 }
-TEST = "--prompts 256 --samples 64 --k 1,8".split()
+TEST = ["--prompts", "256", "--samples", "64", "--k", "1,8"]
 MEASURED = Path(__file__).parent / "speedrun.json"
 
 

@@ -42,8 +42,8 @@ RL = (
 # From the strong base of seed 301, by pass@1 + pass@8 at the end.
 BEST = {
     "maxrl": ("adamw-3e-4", "muon-3e-4-x4"),
-    "rounds": ("adamw-3e-4", "muon-3e-4-x4"),
-    "grpo": ("adamw-3e-4", "muon-3e-4-x4"),
+    "rounds": ("adamw-2e-4", "muon-3e-4-x4"),
+    "grpo": ("adamw-2e-4", "muon-3e-4-x8"),
 }
 KS = (1, 8)
 
@@ -59,7 +59,12 @@ def with_optimizers(base: str, seeds, methods: dict, optimizers) -> dict:
     return bases | product("{base[0]}/seed{seed}/{method[0]}-{optimizer[0]}", RL, **values, **arms)
 
 
-RUNS = {base: with_optimizers(base, SEEDS[:1], METHODS, OPTIMIZERS) for base in BASES}
+RUNS = {
+    "strong": with_optimizers("strong", SEEDS[:1], METHODS, OPTIMIZERS),
+    "weak": with_optimizers(
+        "weak", SEEDS[:1], METHODS, ["adamw-1e-4", "adamw-3e-4", "muon-1e-4-x4", "muon-3e-4-x4"]
+    ),
+}
 RUNS["best"] = {}
 for method, best in BEST.items():
     RUNS["best"] |= with_optimizers("strong", SEEDS[1:], {method: METHODS[method]}, best)

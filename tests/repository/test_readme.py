@@ -188,7 +188,7 @@ def test_two_tasks_in_one_run(warm, shell):
     Path("MODEL").symlink_to(warm)
     last = '    return [float(c.strip() == a) if k == "text"'
     Path("mixed.py").write_text(block("def sums", last))
-    rows = "\n".join(printed_rows("maxrl/README.md"))
+    rows = "\n".join(printed_rows("data/README.md"))
     Path("mixed.jsonl").write_text(rows.replace("cba", ""))
     (command,) = words("python train.py prompts --reward mixed.py:sums,mixed.py:backwards")
     few = "--prompts 2 --rollouts 8 --steps 1 --max-response 1 --out run"

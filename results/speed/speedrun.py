@@ -21,11 +21,12 @@ import torch
 
 from maxrl.run.origin import commit
 
-BASE = "maze9_laptop_sft --stop-at-pass .08 --optimizer muon"
+MUON = ["--optimizer", "muon"]
+BASE = [*MUON, "--stop-at-pass", ".08"]
 # Each at its best rate of results/muon.
 ARMS = {
-    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 350 --lr 3e-4",
-    "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 350 --lr 1e-4",
+    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 220",
+    "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 220 --beta .04 --muon-lr-scale 8",
 }
 TEST = ["--prompts", "256", "--samples", "64", "--k", "1,8"]
 MEASURED = Path(__file__).parent / "speedrun.json"
@@ -53,9 +54,9 @@ def main():
     for seed in args.seeds.split(","):
         out = f"runs/speedrun/seed{seed}"
         shutil.rmtree(out, ignore_errors=True)
-        warm_up = timed([*BASE.split(), "--seed", seed, "--out", f"{out}/base"])
+        warm_up = timed(["maze9_laptop_sft", *BASE, "--seed", seed, "--out", f"{out}/base"])
         for arm in args.arms.split(","):
-            options = [*ARMS[arm].split(), "--optimizer", "muon", "--eval-every", "0"]
+            options = [*ARMS[arm].split(), *MUON, "--lr", "3e-4", "--eval-every", "0"]
             run = ["maze9_laptop", "--init", f"{out}/base", "--out", f"{out}/{arm}"]
             trained = timed([*run, *options, "--seed", seed])
             rows = [f"{out}/base", f"{out}/{arm}"]

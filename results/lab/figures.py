@@ -27,6 +27,7 @@ plots.STYLE |= {
     "expected": ("MaxRL in expectation", "#e0b000", "P"),
     "grpo-128": ("GRPO", "#86cde6", "^"),
     "rare": plots.STYLE["maxrl_rare"],
+    "muon": ("MaxRL in rounds, Muon", "#00594f", "X"),
 }
 
 

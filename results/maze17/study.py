@@ -42,13 +42,15 @@ TESTED = {
     "seed0-rloo": "seed 0: RLOO, 32 rollouts",
     "seed1-grpo": "seed 1: GRPO, 32 rollouts",
     "seed1-maxrl_rare": "seed 1: MaxRL in rounds of 8, 8 and 16",
+    "seed0-muon": "seed 0: the same with Muon",
 }
 TESTS = {}
 for seed in range(3):
     model = {"base": f"maze17/base/seed{seed}/sft"}
     TESTS[f"base-test-seed{seed}.json"] = evaluation(HOW, model)
 for name in TESTED:
-    model = {name: f"maze17/{name.replace('-', '/')}"}
+    folder = "muon/seed0/maxrl_rare-1e-4" if name == "seed0-muon" else name.replace("-", "/")
+    model = {name: f"maze17/{folder}"}
     TESTS[f"test-{name}.json"] = evaluation(f"--task maze --task.size 17 {MAZES} {HOW}", model)
 TESTS["test-base.json"][1] = "base=results/maze17/base"
 BASES = [f"maze17/base-test-seed{seed}.json" for seed in range(3)]
@@ -92,6 +94,7 @@ def figure17_rl() -> dict:
     """RL at the paper's size, in the paper's axes and against what it cost."""
     kept = runs("maze17", steps=BLOCK)
     found = {"rounds": kept["maxrl_rare"]} | {name: kept[name] for name in METHODS}
+    found["muon"] = runs("maze17", "muon/", "-1e-4", BLOCK)["maxrl_rare"]
     every = [(name, rows) for name, seeds in found.items() for rows in seeds.values()]
     last = max(rows[-1]["step"] for _, rows in every)
     panels = []

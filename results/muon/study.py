@@ -7,7 +7,7 @@ from maxrl.run.table import coverage
 from results.lab.data import RESULTS, evaluations, means, runs, tested
 from results.lab.figures import guess_level, panel, seed_curves
 from results.lab.intervals import side_by_side
-from results.lab.runs import evaluation, product
+from results.lab.runs import evaluation, from_bases, product, seed_models
 from results.lab.tables import leads, pass_columns, summary, table
 
 DATA = "--task.directory data/maze/9x9-ten"
@@ -68,13 +68,40 @@ RUNS = {
 RUNS["best"] = {}
 for method, best in BEST.items():
     RUNS["best"] |= with_optimizers("strong", SEEDS[1:], {method: METHODS[method]}, best)
+# Generated word problems, from scratch and with SmolLM2-135M as in `make smollm2`.
+TEXTS = {
+    "adamw-3e-4": "--lr 3e-4",
+    "muon-3e-4-x1": "--optimizer muon --lr 3e-4 --muon-lr-scale 1",
+    "muon-1e-4-x4": "--optimizer muon --lr 1e-4 --muon-lr-scale 4",
+    "muon-3e-4-x4": "--optimizer muon --lr 3e-4 --muon-lr-scale 4",
+}
+WORDS = ("train.py gsm8k_laptop_sft", "train.py gsm8k_laptop")
+RUNS["texts"] = from_bases("muon/texts", *WORDS, TEXTS, SEEDS[:1])
+SMOLLM2 = {
+    "adamw-3e-5": "--lr 3e-5",
+    "muon-3e-5-x1": "--optimizer muon --lr 3e-5 --muon-lr-scale 1",
+    "muon-3e-5-x4": "--optimizer muon --lr 3e-5 --muon-lr-scale 4",
+}
+SMALL = "--task.directory word_problems --eval-every 0"
+MODEL = (
+    f"train.py gsm8k_smollm2_135m_sft {SMALL} --max-response 48 --steps 8",
+    f"train.py gsm8k_smollm2_135m {SMALL} --max-response 40 --prompts 16 --steps 30",
+)
+RUNS["smollm2"] = from_bases("muon/smollm2", *MODEL, SMOLLM2, SEEDS[:1])
 KEPT_STEPS = 20
 FOLDER = "muon/strong/seed{seed}"
 MODELS = {"base": f"{FOLDER}/base"}
 for method, best in BEST.items():
     for optimizer in best:
         MODELS[f"{method}-{optimizer}"] = f"{FOLDER}/{method}-{optimizer}"
+HOW = {
+    "texts": "--prompts 256 --samples 64",
+    "smollm2": "--prompts 48 --samples 16 --zero-reward-at-limit true",
+}
 TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
+for task, kinds in (("texts", TEXTS), ("smollm2", SMOLLM2)):
+    models = seed_models(f"muon/{task}", ["base", *kinds])
+    TESTS[f"{task}-test.json"] = evaluation(HOW[task], models, seed=SEEDS[:1])
 MEASURED = {
     "solved": "prompts with a success",
     "entropy": "entropy",

@@ -30,10 +30,17 @@ RL = (
 )
 
 
-def searched(rates, added: dict) -> dict:
-    """Both methods on both seeds, at these rates and with these additions."""
+# The best additions by pass@1 and by pass@8 at 1e-4.
+BEST = {
+    "grpo": ("kl.04-entropy.003", "kl.04-entropy.01"),
+    "maxrl": ("entropy.01", "kl.04-entropy.01"),
+}
+
+
+def searched(rates, added: dict, methods=METHODS) -> dict:
+    """These methods on both seeds, at these rates and with these additions."""
     name = "seed{seed}/{method}-{added[0]}-lr{rate}"
-    values = {"seed": SEARCHED, "method": METHODS, "rate": rates, "added": added.items()}
+    values = {"seed": SEARCHED, "method": methods, "rate": rates, "added": added.items()}
     return product(name, RL, **values)
 
 
@@ -42,7 +49,11 @@ BASES = product("seed{seed}/base", WARM_UP, seed=SEARCHED)
 RUNS = {
     "rates": BASES | searched(RATES, {"plain": ""}),
     "additions": BASES | searched(["1e-4"], ADDED),
+    "chosen": dict(BASES),
 }
+for method, names in BEST.items():
+    added = {name: ADDED[name] for name in names}
+    RUNS["chosen"] |= searched(["3e-5", "3e-4"], added, [method])
 KEPT_STEPS = 20
 KS = (1, 8)
 

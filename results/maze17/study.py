@@ -26,13 +26,12 @@ RUNS = {
     "rounds": product("seed{seed}/{method}", f"{RL} 8,8,16", seed=range(2), method=["maxrl_rare"]),
     "at-once": product("seed{seed}/{method}", f"{RL} 32", seed=range(2), method=["grpo", "maxrl"])
     | product("seed{seed}/{method}", f"{RL} 32", seed=[0], method=["rloo"]),
-    # Of two rates on seed 0 the one with more solved prompts in steps 101 to 150 goes on.
     "muon": product(
-        "muon/seed{seed}/{method}-{rate}",
-        f"{RL} 8,8,16 --optimizer muon --lr {{rate}}",
+        "muon/seed{seed}/{method}-{rate[0]}-x{rate[1]}",
+        f"{RL} 8,8,16 --optimizer muon --lr {{rate[0]}} --muon-lr-scale {{rate[1]}}",
         seed=[0],
         method=["maxrl_rare"],
-        rate=["1e-4", "3e-4"],
+        rate=[("1e-4", "4"), ("3e-4", "4"), ("1e-4", "12")],
     ),
 }
 HOW = "--prompts 256 --samples 256 --k 1,32,128,256 --precision bfloat16"
@@ -49,7 +48,7 @@ for seed in range(3):
     model = {"base": f"maze17/base/seed{seed}/sft"}
     TESTS[f"base-test-seed{seed}.json"] = evaluation(HOW, model)
 for name in TESTED:
-    folder = "muon/seed0/maxrl_rare-1e-4" if name == "seed0-muon" else name.replace("-", "/")
+    folder = "muon/seed0/maxrl_rare-1e-4-x4" if name == "seed0-muon" else name.replace("-", "/")
     model = {name: f"maze17/{folder}"}
     TESTS[f"test-{name}.json"] = evaluation(f"--task maze --task.size 17 {MAZES} {HOW}", model)
 TESTS["test-base.json"][1] = "base=results/maze17/base"
@@ -94,7 +93,7 @@ def figure17_rl() -> dict:
     """RL at the paper's size, in the paper's axes and against what it cost."""
     kept = runs("maze17", steps=BLOCK)
     found = {"rounds": kept["maxrl_rare"]} | {name: kept[name] for name in METHODS}
-    found["muon"] = runs("maze17", "muon/", "-1e-4", BLOCK)["maxrl_rare"]
+    found["muon"] = runs("maze17", "muon/", "-1e-4-x4", BLOCK)["maxrl_rare"]
     every = [(name, rows) for name, seeds in found.items() for rows in seeds.values()]
     last = max(rows[-1]["step"] for _, rows in every)
     panels = []

@@ -30,6 +30,7 @@ OPTIMIZERS = {
     "muon-3e-4-x2": "--optimizer muon --lr 3e-4 --muon-lr-scale 2",
     "muon-3e-4-x4": "--optimizer muon --lr 3e-4 --muon-lr-scale 4",
     "muon-3e-4-x8": "--optimizer muon --lr 3e-4 --muon-lr-scale 8",
+    "muon-1e-4-x12": "--optimizer muon --lr 1e-4 --muon-lr-scale 12",
 }
 WARM_UP = f"train.py maze9_laptop_sft {DATA} --stop-at-pass {{base[1]}} --seed {{seed}}"
 RL = (
@@ -60,7 +61,9 @@ def with_optimizers(base: str, seeds, methods: dict, optimizers) -> dict:
 
 
 RUNS = {
-    "strong": with_optimizers("strong", SEEDS[:1], METHODS, OPTIMIZERS),
+    "strong": with_optimizers("strong", SEEDS[:1], METHODS, list(OPTIMIZERS)[:-1]),
+    # Muon's own rate as that of muon-3e-4-x4, AdamW's part as that of muon-1e-4-x4.
+    "apart": with_optimizers("strong", SEEDS[:1], {"rounds": METHODS["rounds"]}, ["muon-1e-4-x12"]),
     "weak": with_optimizers(
         "weak", SEEDS[:1], METHODS, ["adamw-1e-4", "adamw-3e-4", "muon-1e-4-x4", "muon-3e-4-x4"]
     ),

@@ -139,11 +139,9 @@ def mine(model):
     return [model, "--task", "math", "--task.test", "mine.jsonl"]
 
 
-def test_prompts_that_are_too_long(mine, shell, evaluated):
-    """Refused before any sampling, or left out and counted; the others are judged as ever."""
-    said = shell("eval.py", *mine, *FEW)
-    refused(said, "exceed the model's 256 positions", "leave out longer prompts with --max-prompt")
-    refused(shell("eval.py", *mine, *FEW, "--max-prompt", 3), "no test prompts are left")
+def test_prompts_that_are_too_long(mine, evaluated):
+    """They are left out and counted, and the others are judged as ever; what is refused is in
+    test_refused.py."""
     short, row, said = evaluated(*mine, *WITHIN)
     assert "test: left out 1 of 3 prompts, longer than --max-prompt 200 tokens" in said
     assert short["left_out"] == 1
@@ -151,23 +149,6 @@ def test_prompts_that_are_too_long(mine, shell, evaluated):
     whole, expected, _ = evaluated(*mine)
     assert whole["left_out"] == 0
     assert row == expected
-
-
-@pytest.fixture
-def bare(model):
-    """A checkpoint without a chat template."""
-    transformer, tokenizer, stop = checkpoint.load_model(model)
-    del tokenizer.config["chat_template"]
-    checkpoint.save("bare", transformer, tokenizer, stop)
-
-
-@pytest.mark.parametrize("script", ["eval.py bare", "sample.py bare --split test"])
-@pytest.mark.parametrize("more", [(), WITHIN])
-def test_a_model_without_a_chat_template(bare, mine, shell, script, more):
-    """A system message has no place in its prompt: one sentence from each of the three scripts."""
-    refused(shell(*script.split(), *mine[1:], *SHORT, *more), "has no chat template")
-    train = "train.py prompts --task math --task.train mine.jsonl --init bare"
-    refused(shell(*train.split()), "no chat template")
 
 
 def test_sample_shows_right_and_wrong_answers(mine, shell):

@@ -103,6 +103,13 @@ eval.py MODEL --task math --split test --task.test aime | there is no set 'aime'
 eval.py MODEL --task math --reward-weights a | --reward-weights: 'a' cannot be read
 eval.py MODEL --task prompts --task.test mine.jsonl | name a reward function with --reward
 eval.py MODEL --task UP --max-response 4 --reward rewards.py:no | no function or class no
+eval.py MODEL --task UP --max-response 126 | leave out longer prompts with --max-prompt
+eval.py MODEL --task UP --max-response 4 --max-prompt 2 | no test prompts are left
+eval.py MODEL MATH --max-response 4 | has no chat template
+eval.py MODEL MATH --max-response 4 --max-prompt 9 | has no chat template
+sample.py MODEL MATH --split test --max-response 4 | has no chat template
+sample.py MODEL MATH --split test --max-response 4 --max-prompt 9 | has no chat template
+train.py NEW prompts MATH | has no chat template
 sample.py MODEL --task math --max-prompt -1 | --max-prompt -1 must not be negative
 sample.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
 sample.py MODEL | does not say what it was trained on: name it with --task
@@ -125,6 +132,7 @@ def test_commands(row, own, dice, shell):
         "ORDER": ["--estimator", "maxrl_order", "--estimator.order", 3],
         "MODEL": [dice],
         "UP": ["tests.helpers.tiny:Up"],
+        "MATH": "--task math --task.train mine.jsonl --task.test mine.jsonl".split(),
         "TEXTS:ReverseText": [f"{ROOT}/results/texts/tasks.py:ReverseText"],
     }
     script, *arguments = command.split()

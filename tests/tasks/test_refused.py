@@ -132,7 +132,7 @@ def test_commands(row, own, dice, shell):
         "ORDER": ["--estimator", "maxrl_order", "--estimator.order", 3],
         "MODEL": [dice],
         "UP": ["tests.helpers.tiny:Up"],
-        "MATH": "--task math --task.train mine.jsonl --task.test mine.jsonl".split(),
+        "MATH": ["--task", "math", "--task.train", "mine.jsonl", "--task.test", "mine.jsonl"],
         "TEXTS:ReverseText": [f"{ROOT}/results/texts/tasks.py:ReverseText"],
     }
     script, *arguments = command.split()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.runs import metrics, passed, refused, weights
 from tests.helpers.started import Forked, ended, two_ranks
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -108,12 +108,15 @@ def test_stop(run):
 def test_groups_are_left_out(fault, errors, run):
     """Under "drop" the run goes on without the groups of a call that failed. A function without a
     verdict is no fault: its groups are left out under both settings."""
-    said = passed(run(f"faults.py:{fault}", "--reward-errors", errors))
+    decay = ("--weight-decay", 0.1, "--lr", 0.001)
+    said = passed(run(f"faults.py:{fault}", "--reward-errors", errors, *decay))
     assert column("run", "rewards/groups_left_out") == [0, 4, 4, 4]
     failed = float(fault != "none")
     assert column("run", "rewards/failed_calls") == [0, failed, failed, failed]
     assert batches("run") == failed
     assert column("run", "grad_norm")[1:] == [0, 0, 0]
+    # Momentum and weight decay do not move the weights either.
+    assert weights("run/step-000001") == weights("run/step-000004")
     assert (f"warning: the reward function {fault}" in said) == failed
     # The way to keep such groups is named where it helps.
     assert ("--no-verdict" in said) == (fault == "none")

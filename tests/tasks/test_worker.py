@@ -254,43 +254,31 @@ def kinds(tmp_path, monkeypatch, mazes):
     ]
 
 
-@pytest.fixture
-def start_method():
-    before = multiprocessing.get_start_method()
-    yield lambda name: multiprocessing.set_start_method(name, force=True)
-    multiprocessing.set_start_method(before, force=True)
-
-
 PLAN = [([1, 3], None), ([2, 0], None)]
 
 
-def texts(batches):
-    return [[(example.prompt, str(example.answer)) for example in batch] for batch in batches]
-
-
 def made(batches):
-    return texts(map(batches.__getitem__, range(len(PLAN))))
+    every = map(batches.__getitem__, range(len(PLAN)))
+    return [[(example.prompt, str(example.answer)) for example in batch] for batch in every]
 
 
 @pytest.mark.parametrize("name", ["forkserver", "spawn"])
 def test_batches_of_a_process_that_knows_nothing(kinds, name):
     """It makes what this process makes. Such processes are usual on Linux since Python 3.14, and on
-    macOS."""
+    macOS: a run with them is in repository/test_macos.py."""
     with ProcessPoolExecutor(1, multiprocessing.get_context(name)) as pool:
         for task in kinds:
             batches = Batches(task, PLAN)
             assert pool.submit(made, batches).result() == made(batches)
 
 
-def test_loader_workers_that_are_no_forks(kinds, start_method):
-    start_method("spawn")
-    task = kinds[-1]
-    assert texts(prefetched(task, PLAN, workers=1)) == made(Batches(task, PLAN))
-
-
-def test_a_task_that_no_other_process_can_get(tmp_path, start_method):
+def test_a_task_that_no_other_process_can_get(tmp_path):
     (tmp_path / "sums.py").write_text(SUMS.replace("SHIFT", "0"))
     task = load_task(f"{tmp_path}/sums.py:Sums", "train", broken=True)
-    start_method("spawn")
-    with pytest.raises(UsageError, match="--workers 0"):
-        list(prefetched(task, [([0], None)], workers=1))
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        with pytest.raises(UsageError, match="--workers 0"):
+            list(prefetched(task, [([0], None)], workers=1))
+    finally:
+        multiprocessing.set_start_method(before, force=True)

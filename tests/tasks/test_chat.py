@@ -191,48 +191,53 @@ def test_the_end_of_a_turn(template, stop, end):
     assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == end
 
 
-@pytest.mark.parametrize(
-    "config, older",
-    [
-        ({}, {"eos_token": "<eos>", "bos_token": BOS}),
-        ({"eos_token": "<bos>", "pad_token": "<pad>"}, {"eos_token": "<eos>"}),
-        ({"eos_token": "<bos>", "added_tokens_decoder": {}}, {"eos_token": "<eos>"}),
-        ({"eos_token": BOS, "added_tokens_decoder": {"1": BOS}}, {"bos_token": "<eos>"}),
-        ({"eos_token": "<eos>"}, {}),
-    ],
-)
-def test_roles_as_transformers_reads_them(tmp_path, config, older):
+# What tokenizer_config.json has, and special_tokens_map.json.
+HELD = """
+{} | {"eos_token": "<eos>", "bos_token": BOS}
+{"eos_token": "<bos>", "pad_token": "<pad>"} | {"eos_token": "<eos>"}
+{"eos_token": "<bos>", "added_tokens_decoder": {}} | {"eos_token": "<eos>"}
+{"eos_token": BOS, "added_tokens_decoder": {"1": BOS}} | {"bos_token": "<eos>"}
+{"eos_token": "<eos>"} | {}
+"""
+
+
+@pytest.mark.parametrize("line", HELD.strip().splitlines())
+def test_roles_as_transformers_reads_them(tmp_path, line):
     """special_tokens_map.json of an older checkpoint gives roles, which the templates write."""
+    config, older = line.replace("BOS", json.dumps(BOS)).split(" | ")
     words = tokenizer("{{ eos_token }} {{ bos_token }} {{ pad_token }} {{ sep_token }}")
     for role in ROLES:
         words.config.pop(role, None)
-    words.config |= config
-    words.files = {"special_tokens_map.json": json.dumps(older).encode()}
+    words.config |= json.loads(config)
+    words.files = {"special_tokens_map.json": older.encode()}
     theirs = oracle(words, tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert ours.render(USER) == theirs.apply_chat_template(USER, tokenize=False)
     assert ours.ends == ([] if theirs.eos_token is None else [theirs.eos_token_id])
 
 
-ADDED = {"content": "<new>", "lstrip": False, "special": True}
+# Files beside tokenizer.json, and what they have; NEW is a token with this content.
+ADDED = """
+tokenizer_config.json {"eos_token": "<new>"}
+tokenizer_config.json {"mask_token": NEW}
+tokenizer_config.json {"added_tokens_decoder": {"9": NEW, "2": {"content": "<bos>"}}}
+tokenizer_config.json {"additional_special_tokens": ["<bos>", "<new>"]}
+tokenizer_config.json {"extra_special_tokens": {"image_token": "<new>"}}
+special_tokens_map.json {"eos_token": NEW}
+added_tokens.json {"<new>": 9}
+"""
+NEW = '{"content": "<new>", "lstrip": false, "special": true, "__type": "AddedToken"}'
 
 
-@pytest.mark.parametrize(
-    "config, file, content",
-    [
-        ({"eos_token": "<new>"}, "", {}),
-        ({"mask_token": ADDED | {"__type": "AddedToken"}}, "", {}),
-        ({"added_tokens_decoder": {"9": ADDED, "2": BOS}}, "", {}),
-        ({"additional_special_tokens": ["<bos>", "<new>"]}, "", {}),
-        ({"extra_special_tokens": {"image_token": "<new>"}}, "", {}),
-        ({}, "special_tokens_map.json", {"eos_token": ADDED}),
-        ({}, "added_tokens.json", {"<new>": 9}),
-    ],
-)
-def test_a_token_that_tokenizer_json_lacks(tmp_path, config, file, content):
+@pytest.mark.parametrize("line", ADDED.strip().splitlines())
+def test_a_token_that_tokenizer_json_lacks(tmp_path, line):
     """transformers adds it, so that texts have other ids; once it is there, all is well."""
-    words = tokenizer(**config)
-    words.files = {file: json.dumps(content).encode()} if file else {}
+    file, content = line.replace("NEW", NEW).split(maxsplit=1)
+    words = tokenizer()
+    if file == "tokenizer_config.json":
+        words.config |= json.loads(content)
+    else:
+        words.files = {file: content.encode()}
     words.save(tmp_path)
     with pytest.raises(ValueError, match="'<new>'"):
         Tokenizer.load(tmp_path)

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 from dataclasses import replace
 from http.client import IncompleteRead
 from pathlib import Path
@@ -71,18 +72,19 @@ def test_gsm8k_refuses_an_answer_without_a_number(answer, both):
     assert not Path("out").exists()
 
 
-LAYOUTS = {
-    "polaris": {"problem": "P", "answer": "x^2", "difficulty": "1/8"},
-    "beyondaime": {"problem": "P", "answer": 204, "more": 1},
-    "math500": {"problem": "P", "answer": "\\frac12", "level": 5, "subject": "A"},
-    "minerva": {"question": "P", "answer": "1e-5"},
-}
+LAYOUTS = r"""
+polaris {"problem": "P", "answer": "x^2", "difficulty": "1/8"}
+beyondaime {"problem": "P", "answer": 204, "more": 1}
+math500 {"problem": "P", "answer": "\\frac12", "level": 5, "subject": "A"}
+minerva {"question": "P", "answer": "1e-5"}
+"""
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_sets_of_mathematics(name, run):
+@pytest.mark.parametrize("line", LAYOUTS.strip().splitlines())
+def test_sets_of_mathematics(line, run):
     """Rows without an answer are left out and counted; the task reads what is written."""
-    row = LAYOUTS[name]
+    name, text = line.split(maxsplit=1)
+    row = json.loads(text)
     put(Path("in"), [row, row | {"answer": None}])
     said = passed(run(name, "--source", "in"))
     assert "1 problems, 1 rows without a problem or an answer left out" in said
@@ -108,23 +110,17 @@ def test_aime(run):
     refused(run("aime", "--source", "24"))
 
 
-@pytest.mark.parametrize(
-    "content, words",
-    [
-        (b'{"problem": "a"}', "line 1 needs 'problem' and 'answer'; it has ['problem']"),
-        (b'{"problem": "", "answer": "1"}', "holds no rows with a problem"),
-    ],
-)
-def test_bad_sources_are_named(content, words, run):
-    Path("bad").write_bytes(content)
-    refused(run("math500", "--source", "bad"), words)
-    assert not Path("out").exists()
-
-
-def test_a_source_that_is_not_there(run):
+def test_bad_sources_are_named(run):
+    for content, words in (
+        ('{"problem": "a"}', "line 1 needs 'problem' and 'answer'; it has ['problem']"),
+        ('{"problem": "", "answer": "1"}', "holds no rows with a problem"),
+    ):
+        Path("bad").write_text(content)
+        refused(run("math500", "--source", "bad"), words)
     code, said = run("math500", "--source", "none")
     assert code == 1
     assert "there is no file" in said
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("name", ["gsm8k", *SETS])

@@ -180,26 +180,17 @@ def test_rows_in_memory():
     assert task.digest
 
 
-@pytest.mark.parametrize(
-    "row, prompt, answer",
-    [
-        (ROWS[0], "2 + 2 =\n", "\\boxed{4}"),
-        (
-            {"problem": "2 + 2 =", "solution": "Two and two.", "answer": "4"},
-            "2 + 2 =\n",
-            "Two and two.\n\\boxed{4}",
-        ),
-        ({"prompt": CHAT, "solution": "4", "answer": None}, "Hi", "\\boxed{4}"),
-    ],
-)
-def test_the_math_task_reads_them_too(row, prompt, answer):
-    """TRL's solution is the answer there, and not what the demonstration works out before it. Chat
-    messages ask as they are."""
+@pytest.mark.parametrize("asked", ["2 + 2 =", CHAT])
+def test_the_math_task_reads_them_too(asked):
+    """TRL's solution is the answer there, and not what the demonstration works out before it (see
+    test_references.py). Chat messages ask as they are."""
+    row = {"prompt": asked, "solution": "4", "answer": None}
     example = load_task("math", "train", train=write("a.jsonl", [row]))[0]
-    assert example.prompt[-1]["content"].startswith(prompt)
-    assert example.columns["answer"] == "4"
-    assert example.answer == answer
-    assert (example.prompt == CHAT) == (row.get("prompt") == CHAT)
+    assert example.answer == "\\boxed{4}"
+    if asked == CHAT:
+        assert example.prompt == CHAT
+    else:
+        assert example.prompt[-1]["content"].startswith("2 + 2 =\n")
 
 
 def test_what_is_tolerated():

@@ -49,12 +49,6 @@ def sums(chat=True):
     return rows
 
 
-def frozen():
-    model = torch.nn.Linear(1, 1).requires_grad_(False)
-    model.config = model.save_pretrained = None
-    return model
-
-
 def text(completion):
     return completion if isinstance(completion, str) else completion[0]["content"]
 

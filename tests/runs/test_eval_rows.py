@@ -1,5 +1,6 @@
 """Several rows of eval.py and sample.py: one judge, one date, one length for all."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,9 +14,19 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
-from tests.helpers.evaluated import FEW, JUDGES, UP
+from tests.helpers.evaluated import FEW, UP
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import put
+
+WORDS = Tokenizer.from_vocabulary(VOCABULARY)
+
+
+def save(name, config, tokenizer=WORDS, date=None, **options):
+    """A checkpoint of the dice, with a recipe that says this; of None without one."""
+    options = {"task": "tests.helpers.tiny:Up"} | options | (config or {})
+    recipe = {"recipe": {"config": Config(**options).to_dict(), "date": date}}
+    known = {} if config is None else recipe
+    checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], **known)
 
 
 @pytest.mark.parametrize(
@@ -23,64 +34,55 @@ from tests.helpers.tables import put
 )
 def test_responses_may_be_as_long_as_the_longest_of_all_rows(evaluate, rows, options, length):
     """Whichever row is the first; an option decides for all."""
-    tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
     for name in "69":
-        recipe = {"config": Config(task="tests.helpers.tiny:Up", max_response=int(name)).to_dict()}
-        checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], recipe=recipe)
+        save(name, {}, max_response=int(name))
     _, results = evaluate(*rows, *FEW, "--task", "tests.helpers.tiny:Up", *options)
     assert results["max_response"] == length
 
 
-TRUE = {"zero_reward_at_limit": True}
-ONE = {"reward": ["judges.py:up"]}
-BOTH = {"reward": ["judges.py:up", "judges.py:half"]}
-OTHER = {"task": "maze", "zero_reward_at_limit": True}
+# What recipes say.
+SAY = {
+    "plain": {},
+    "cut": {"zero_reward_at_limit": True},
+    "other": {"task": "maze", "zero_reward_at_limit": True},
+    "one": {"reward": ["judges.py:up"]},
+    "both": {"reward": ["judges.py:up", "judges.py:half"]},
+}
+SAY["uneven"] = SAY["both"] | {"reward_weights": [1, 0]}
+# The recipes of two rows, options, and what is used or which option is asked for. A row without a
+# recipe or of another task has no say, nor has one about the weights of other functions; no row
+# decides for the other.
+ROWS = """
+cut none | | {"zero_reward_at_limit": true}
+cut cut | | {"zero_reward_at_limit": true}
+cut plain | --zero-reward-at-limit true | {"zero_reward_at_limit": true}
+cut plain | --zero-reward-at-limit false | {"zero_reward_at_limit": false}
+other plain | | {"zero_reward_at_limit": false}
+one uneven | --reward judges.py:up | {"reward_weights": []}
+both none | --reward judges.py:up,judges.py:half | {"reward_weights": []}
+uneven both | --reward judges.py:up,judges.py:half --reward-weights 0,1 | {"reward_weights": [0, 1]}
+cut plain | | --zero-reward-at-limit
+one both | | --reward
+one plain | | --reward
+uneven both | --reward judges.py:up,judges.py:half | --reward-weights
+"""
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(
-    "recipes, options, expected",
-    [
-        # What all recipes say, in either order; a row without a recipe or of another task has no
-        # say, nor has one about the weights of other functions.
-        ([TRUE, None], "", TRUE),
-        ([TRUE, TRUE], "", TRUE),
-        ([TRUE, {}], "--zero-reward-at-limit true", TRUE),
-        ([TRUE, {}], "--zero-reward-at-limit false", {"zero_reward_at_limit": False}),
-        ([OTHER, {}], "", {"zero_reward_at_limit": False}),
-        ([ONE, BOTH | {"reward_weights": [1, 0]}], "--reward judges.py:up", {"reward_weights": []}),
-        ([BOTH, None], "--reward judges.py:up,judges.py:half", {"reward_weights": []}),
-        (
-            [BOTH | {"reward_weights": [1, 0]}, BOTH],
-            "--reward judges.py:up,judges.py:half --reward-weights 0,1",
-            {"reward_weights": [0, 1]},
-        ),
-        # No row decides for the other.
-        ([TRUE, {}], "", "--zero-reward-at-limit"),
-        ([ONE, BOTH], "", "--reward"),
-        ([ONE, {}], "", "--reward"),
-        (
-            [BOTH | {"reward_weights": [1, 0]}, BOTH],
-            "--reward judges.py:up,judges.py:half",
-            "--reward-weights",
-        ),
-    ],
-)
-def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turned):
+@pytest.mark.parametrize("line", ROWS.strip().splitlines())
+def test_one_judge_for_all_rows(judges, shell, line, turned):
     """Whichever is the first: half of the responses of one token are cut."""
-    names = ["a", "b"]
-    for name, recipe in zip(names, recipes):
-        config = {"task": "tests.helpers.tiny:Up", "max_response": 1} | (recipe or {})
-        known = {} if recipe is None else {"recipe": {"config": Config(**config).to_dict()}}
-        tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
-        checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], **known)
-    rows = names[::-1] if turned else names
-    ask = (*rows, *UP, "--max-response", 1, "--json", "out.json", *options.split())
-    if isinstance(expected, str):
-        refused(shell("eval.py", *ask), expected + " ")
+    recipes, options, expected = line.split("| ")
+    for name, recipe in zip("ab", recipes.split()):
+        save(name, SAY.get(recipe), max_response=1)
+    ask = (*"ab"[:: -1 if turned else 1], *UP, "--max-response", 1, "--json", "out.json")
+    result = shell("eval.py", *ask, *options.split())
+    if expected.startswith("--"):
+        refused(result, expected + " ")
         return
-    said = passed(shell("eval.py", *ask))
+    said = passed(result)
     results = read_json("out.json")
+    expected = json.loads(expected)
     assert {name: results[name] for name in expected} == expected
     assert results["checkpoints"][0]["counts"] == results["checkpoints"][1]["counts"]
     assert ("cut" in said) == results["zero_reward_at_limit"]
@@ -105,24 +107,21 @@ LATER = "2025-01-02T00:00:00"
         ([None, None], None),
     ],
 )
-def test_templates_print_one_date(dates, printed, script, shell, encoded):
+def test_templates_print_one_date(dates, printed, script, judges, shell, encoded):
     """That of the run, the latest of several, or else that of the program's begin."""
     words = Tokenizer.from_vocabulary(VOCABULARY)
     words.config["chat_template"] = "{{ strftime_now('%FT%T.%f') }} {{ messages[0].content }}"
     put(Path("mine.jsonl"), [{"prompt": [{"role": "user", "content": "UP"}]}] * 4)
-    Path("judges.py").write_text(JUDGES)
-    for place, date in enumerate(dates):
-        recipe = {"config": Config(task="prompts").to_dict(), "date": date}
-        known = {} if date is None else {"recipe": recipe}
-        checkpoint.save(f"row{place}", tiny.dice(UP=0.5, DONE=0.5), words, [2, 7], **known)
     rows = [f"row{place}" for place in range(len(dates))]
+    for row, date in zip(rows, dates):
+        save(row, None if date is None else {"task": "prompts"}, words, date)
     task = "--task prompts --task.test mine.jsonl --split test --reward judges.py:up"
     few = f"{task} --max-response 6 --samples 2 --prompts 2"
-    json = ("--json", "out.json") if script == "eval.py" else ()
-    passed(shell(script, *rows, *few.split(), *json))
+    kept = ("--json", "out.json") if script == "eval.py" else ()
+    passed(shell(script, *rows, *few.split(), *kept))
     (text,) = encoded
     assert text.startswith(printed or "")
-    if json:
+    if kept:
         assert text.startswith(read_json("out.json")["date"])
 
 

@@ -17,7 +17,7 @@ from maxrl.errors import UsageError
 from maxrl.io.files import read_json
 from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
-from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, frozen, logits, sometimes, sums
+from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometimes, sums
 from tests.helpers.runs import killed, timeless
 from tests.helpers.tables import put
 
@@ -243,55 +243,53 @@ def test_an_estimator_of_ones_own_in_rounds(new):
     assert new(estimator="mine.py:mine", rollouts=[1, 1, 2]).train().global_step == 4
 
 
-FITTED = SimpleNamespace(config=None, save_pretrained=1)
+def frozen():
+    model = torch.nn.Linear(1, 1).requires_grad_(False)
+    model.config = model.save_pretrained = None
+    return model
 
 
-@pytest.mark.parametrize(
-    "name, value, word",
-    [
-        ("callbacks", [1], "callbacks"),
-        ("processing_class", "somewhere", "processing_class"),
-        ("peft_config", {"r": 4}, "peft_config"),
-        ("peft_config", SimpleNamespace(r=0, lora_alpha=8), "r = 0"),
-        ("eval_dataset", [], "validation"),
-        ("reward_funcs", [], "reward_funcs"),
-        ("reward_funcs", 5, "5"),
-        ("reward_funcs", torch.nn.Linear(1, 1), "reward model"),
-        ("reward_funcs", "Qwen/reward", "Qwen/reward"),
-        ("train_dataset", None, "train_dataset"),
-        ("train_dataset", {"train": []}, "pass a list"),
-        ("train_dataset", iter([]), "pass a list"),
-        ("train_dataset", [{"text": "a"}], "prompt"),
-        ("train_dataset", ["a"], "pass a list of dicts"),
-        ("model", torch.nn.Linear(1, 1), "transformers model"),
-        ("model", SimpleNamespace(**vars(FITTED), peft_config=1), "adapter"),
-        ("model", FITTED, "processing_class"),
-        ("model", frozen(), "frozen"),
-        ("args", SimpleNamespace(output_dir="x"), "MaxRLConfig"),
-        ("args", MaxRLConfig("x", eval_strategy="steps"), "eval_dataset"),
-        ("args", MaxRLConfig("x", learning_rate=-1.0), "--lr"),
-    ],
-)
-def test_one_sentence(tiny_chat, in_a_directory_of_its_own, name, value, word):
+# An argument, an expression for it, and a word of the sentence.
+WRONG = """
+callbacks | [1] | callbacks
+processing_class | "somewhere" | processing_class
+peft_config | {"r": 4} | peft_config
+peft_config | SimpleNamespace(r=0, lora_alpha=8) | r = 0
+eval_dataset | [] | validation
+reward_funcs | [] | reward_funcs
+reward_funcs | 5 | 5
+reward_funcs | torch.nn.Linear(1, 1) | reward model
+reward_funcs | "Qwen/reward" | Qwen/reward
+train_dataset | None | train_dataset
+train_dataset | {"train": []} | pass a list
+train_dataset | iter([]) | pass a list
+train_dataset | [{"text": "a"}] | prompt
+train_dataset | ["a"] | pass a list of dicts
+model | torch.nn.Linear(1, 1) | transformers model
+model | SimpleNamespace(config=None, save_pretrained=1, peft_config=1) | adapter
+model | SimpleNamespace(config=None, save_pretrained=1) | processing_class
+model | frozen() | frozen
+args | SimpleNamespace(output_dir="x") | MaxRLConfig
+args | MaxRLConfig("x", eval_strategy="steps") | eval_dataset
+args | MaxRLConfig("x", learning_rate=-1.0) | --lr
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_one_sentence(tiny_chat, in_a_directory_of_its_own, line):
+    name, value, word = line.split(" | ")
     usual = dict(model=tiny_chat, reward_funcs=digit, args=MaxRLConfig("x"), train_dataset=sums())
     with pytest.raises(UsageError) as error:
-        MaxRLTrainer(**(usual | {name: value}))
+        MaxRLTrainer(**(usual | {name: eval(value)}))
     assert word in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("lora_dropout", 0.1),
-        ("use_dora", True),
-        ("bias", "all"),
-    ],
-)
-def test_an_adapter_that_is_not_here(name, value):
+@pytest.mark.parametrize("wrong", [{"lora_dropout": 0.1}, {"use_dora": True}, {"bias": "all"}])
+def test_an_adapter_that_is_not_here(wrong):
     peft = pytest.importorskip("peft")
-    with pytest.raises(UsageError, match=name):
-        adapter(peft.LoraConfig(target_modules=["q_proj"], **{name: value}))
+    with pytest.raises(UsageError, match=min(wrong)):
+        adapter(peft.LoraConfig(target_modules=["q_proj"], **wrong))
 
 
 def test_the_adapter_of_peft_by_default():

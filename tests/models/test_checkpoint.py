@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from maxrl import checkpoint
 from maxrl.build import make_optimizer
 from maxrl.config import Config
+from maxrl.io.files import read_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora
@@ -46,7 +47,7 @@ def path(tmp_path):
 def edit(file, **changes):
     """Change keys of a JSON file, as what is meant."""
     (file.parent / checkpoint.CHECKSUMS).unlink(missing_ok=True)
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    file.write_text(json.dumps(read_json(file) | changes))
 
 
 def rewrite(path, changes):
@@ -100,7 +101,7 @@ def test_files(tmp_path, umask, mode):
     weights = load_file(path / "model.safetensors")
     assert EMBEDDING in weights
     assert HEAD not in weights, "a tied head is held once"
-    index = json.loads((path / "model.safetensors.index.json").read_text())
+    index = read_json(path / "model.safetensors.index.json")
     assert index["weight_map"] == dict.fromkeys(weights, "model.safetensors")
     hub = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
     hub |= {"model.safetensors", "model.safetensors.index.json"}
@@ -189,35 +190,34 @@ def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path):
         checkpoint.load_model(tmp_path / "a")
 
 
-@pytest.mark.parametrize(
-    "head, embedding, tied",
-    [
-        (None, 0, True),
-        (0, None, True),
-        (0, 0, True),
-        (1, 0, False),
-        (1e-6, 0, False),
-        (0, 1, False),
-        (0, -1, False),
-        # One element alone; a bfloat16 of the same numbers, or of rounded ones.
-        ("one", 0, False),
-        ("bfloat16", "bfloat16", True),
-        ("bfloat16", 0, False),
-    ],
-)
-def test_both_names_of_a_tied_head(path, head, embedding, tied):
+# The head, the embedding, and whether they are one: what is added to all elements or to one alone,
+# or a bfloat16 of the same numbers, or of rounded ones.
+HEADS = """
+none 0 tied
+0 none tied
+0 0 tied
+1 0 two
+1e-6 0 two
+0 1 two
+0 -1 two
+one 0 two
+bfloat16 bfloat16 tied
+bfloat16 0 two
+"""
+
+
+@pytest.mark.parametrize("line", HEADS.strip().splitlines())
+def test_both_names_of_a_tied_head(path, line):
     """The file may have either or both; two different matrices stay two, as for transformers, and
     are written so."""
     tensor = load_file(path / "model.safetensors")[EMBEDDING]
     one = tensor.clone()
     one[3, 5] += 1
-
-    def changed(how):
-        if how is None or isinstance(how, int | float):
-            return how if how is None else tensor + how
-        return one if how == "one" else tensor.bfloat16()
-
-    file = {HEAD: changed(head), EMBEDDING: changed(embedding)}
+    named = {"none": None, "one": one, "bfloat16": tensor.bfloat16()}
+    *given, kind = line.split()
+    tied = kind == "tied"
+    head, embedding = (named[how] if how in named else tensor + float(how) for how in given)
+    file = {HEAD: head, EMBEDDING: embedding}
     rewrite(path, file)
     model, *others = checkpoint.load_model(path)
     checkpoint.save(path.parent / "b", model, *others)
@@ -373,14 +373,11 @@ def test_what_came_with_a_checkpoint_leaves_with_it(foreign, tmp_path):
         checkpoint.save(tmp_path / generation, model, tokenizer, stop)
         before = tmp_path / generation
     for file in foreign.iterdir():
-        if file.name in written:
-            continue
-        old = file.read_text()
-        new = (before / file.name).read_text()
+        new = before / file.name
         if file.name in changed:
-            assert json.loads(new) == json.loads(old) | changed[file.name], file.name
-        else:
-            assert new == old, file.name
+            assert read_json(new) == read_json(file) | changed[file.name], file.name
+        elif file.name not in written:
+            assert new.read_text() == file.read_text(), file.name
     theirs = AutoModelForCausalLM.from_pretrained(before).generation_config
     assert theirs.top_k == 20
     assert theirs.eos_token_id == [2, 7]
@@ -392,7 +389,7 @@ def test_other_end_tokens_are_written(foreign, tmp_path):
     model, tokenizer, _ = checkpoint.load_model(foreign)
     checkpoint.save(tmp_path / "b", model, tokenizer, [9, 4])
     for name in ("config.json", "generation_config.json"):
-        assert json.loads((tmp_path / "b" / name).read_text())["eos_token_id"] == [4, 9]
+        assert read_json(tmp_path / "b" / name)["eos_token_id"] == [4, 9]
     # The tokenizer's own is joined to them.
     assert sorted(checkpoint.load_model(tmp_path / "b")[2]) == [2, 4, 9]
     assert model.generation_config["eos_token_id"] == [7, 2]

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from maxrl import checkpoint
 from maxrl.config import PROJECTIONS
+from maxrl.io.files import read_json
 from maxrl.models import lora
 from tests.helpers import tiny
 from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
@@ -110,7 +111,7 @@ def test_we_read_peft_with_equal_logits(case, base, tmp_path):
     write(tmp_path / "again", model)
     folders = [tmp_path / "again", tmp_path / "theirs"]
     close(*[load_file(folder / "adapter_model.safetensors") for folder in folders], 0)
-    ours, own = [json.loads((folder / "adapter_config.json").read_text()) for folder in folders]
+    ours, own = [read_json(folder / "adapter_config.json") for folder in folders]
     assert ours == own
 
 
@@ -190,17 +191,23 @@ HEAD = f"{lora.PEFT_PREFIX}lm_head.lora_A.weight"
 SOME = torch.zeros(3, 32)
 
 
+# Of the rank no memory is taken.
+CONFIGS = """
+{"use_dora": true} | use_dora = True, which is not implemented
+{"bias": "all"} | bias = 'all'
+{"peft_type": "IA3"} | peft_type = 'IA3'
+{"init_lora_weights": "pissa"} | init_lora_weights = 'pissa'
+{"lora_alpha": null} | a cannot be loaded: unsupported operand
+{"r": 1000000000000} | size mismatch for .*lora_A.weight
+{"base_model_name_or_path": null} | its base model is not there
+"""
+CONFIGS = [row.split(" | ") for row in CONFIGS.strip().splitlines()]
+
+
 @pytest.mark.parametrize(
     "config, tensors, words",
     [
-        ({"use_dora": True}, {}, "use_dora = True, which is not implemented"),
-        ({"bias": "all"}, {}, "bias = 'all'"),
-        ({"peft_type": "IA3"}, {}, "peft_type = 'IA3'"),
-        ({"init_lora_weights": "pissa"}, {}, "init_lora_weights = 'pissa'"),
-        ({"lora_alpha": None}, {}, "a cannot be loaded: unsupported operand"),
-        # No memory is taken for this rank.
-        ({"r": 10**12}, {}, "size mismatch for .*lora_A.weight"),
-        ({"base_model_name_or_path": None}, {}, "its base model is not there"),
+        *[(json.loads(config), {}, words) for config, words in CONFIGS],
         ({}, {B: None}, "do not fit the model: .*lora_B"),
         ({}, {f"{lora.PEFT_PREFIX}x": SOME}, "do not fit the model: x"),
         ({}, {A.replace("q_proj", "k_proj"): SOME}, "do not fit"),
@@ -214,7 +221,7 @@ def test_foreign_adapters_are_refused_by_name(
     path = write(Path("a"), adapted(base("qwen2"), ("q_proj",)))
     (path / checkpoint.CHECKSUMS).unlink()
     file = path / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    file.write_text(json.dumps(read_json(file) | config))
     file = path / "adapter_model.safetensors"
     given = {} if tensors is None else load_file(file) | tensors
     save_file({name: tensor for name, tensor in given.items() if tensor is not None}, file)

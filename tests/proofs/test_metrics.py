@@ -91,23 +91,20 @@ def test_mean_and_se():
     assert mean_and_se([3]) == pytest.approx((3, math.nan), nan_ok=True)
 
 
-KS = [1, 4, 16, 64]
-HIGH = [0.4, 0.6, 0.9, 0.95]
-LOW = [0.1, 0.4, 0.5, 0.8]
+# Values of k, pass@k of a and of b, and how many samples b needs for those of a: in the first row
+# 32 for a's pass@4, and no number is enough for its pass@16.
+MATCHES = """
+1 4 16 64 | .4 .6 .9 .95 | .1 .4 .5 .8 | 4 32 inf inf
+1 4 16 64 | .1 .4 .5 .8 | .4 .6 .9 .95 | 1 1 2.5 12
+1 4 16 64 | .1 .4 .5 .8 | .1 .4 .5 .8 | 1 4 16 64
+1 2 4 | .5 .5 .5 | .2 .5 .5 | 2 2 2
+1 | .5 | .4 | inf
+"""
 
 
-@pytest.mark.parametrize(
-    "ks, a, b, expected",
-    [
-        # b needs 32 samples for a's pass@4, and never reaches its pass@16.
-        (KS, HIGH, LOW, [4, 32, math.inf, math.inf]),
-        (KS, LOW, HIGH, [1, 1, 2.5, 12]),  # the first is at most 1
-        (KS, LOW, LOW, KS),
-        ([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5], [2, 2, 2]),
-        ([1], [0.5], [0.4], [math.inf]),
-    ],
-)
-def test_samples_to_match(ks, a, b, expected):
+@pytest.mark.parametrize("line", MATCHES.strip().splitlines())
+def test_samples_to_match(line):
+    ks, a, b, expected = ([*map(float, part.split())] for part in line.split("|"))
     assert samples_to_match(ks, a, b).tolist() == pytest.approx(expected)
 
 
@@ -135,18 +132,22 @@ def test_group_statistics():
         group_metrics([1, 0])
 
 
-@pytest.mark.parametrize(
-    "rewards, expected",
-    [
-        ([[-1, -1], [0.5, 0.5], [2, 1]], [0, 0, 2 / 3]),  # neither 0 nor 1
-        ([[-1, 1], [0, 0]], [0.5, 0, 0.5]),  # mean 0 by cancellation is no failure
-        ([[1, math.nan, 0], [math.nan, math.nan, 1]], [0, 0.5, 0.5]),  # without a verdict
-    ],
-)
-def test_shares_of_groups(rewards, expected):
+# Rewards of groups, and how many of these are all 0, all 1 and all equal: neither 0 nor 1; a mean
+# of 0 by cancellation, which is no failure; without a verdict.
+GROUPS = """
+-1 -1, .5 .5, 2 1 | 0 0 2
+-1 1, 0 0 | 1 0 1
+1 nan 0, nan nan 1 | 0 1 1
+"""
+
+
+@pytest.mark.parametrize("line", GROUPS.strip().splitlines())
+def test_shares_of_groups(line):
+    groups, counts = line.split("|")
+    rewards = [[*map(float, group.split())] for group in groups.split(",")]
     got = group_metrics(rewards)
     shares = [got[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
-    assert shares == pytest.approx(expected)
+    assert shares == pytest.approx([int(count) / len(rewards) for count in counts.split()])
     values = [value for row in rewards for value in row if not math.isnan(value)]
     assert got["reward"] == pytest.approx(statistics.mean(values))
     assert got["reward_std"] == pytest.approx(statistics.stdev(values))

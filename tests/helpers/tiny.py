@@ -12,7 +12,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
-from tests.helpers.tensors import close
+from tests.helpers.tensors import close, seeded
 
 SIZES = dict(
     model_type="qwen2",
@@ -89,6 +89,18 @@ class Up(Task):
         return float(response.startswith("UP"))
 
 
+class Parity(Task):
+    """Succeeds when the response has an even number of tokens, its end token among them."""
+
+    stop_tokens = ("DONE", "<eos>")
+
+    def __getitem__(self, index):
+        return Example(" ".join(["UP"] * (index + 1)), "")
+
+    def verify(self, response, example):
+        return float(len(response.split(" ")) % 2 == 0)
+
+
 class PlainRows(Transformer):
     """An oracle: every row is its prompt and its response, as if the rows of a group had nothing in
     common.
@@ -135,7 +147,7 @@ def examples(*texts) -> list[Example]:
 
 def prompts(lengths, seed=0):
     """One-dimensional id tensors of these lengths."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return [torch.randint(1, 32, (n,), generator=generator) for n in lengths]
 
 
@@ -143,7 +155,7 @@ def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64)
     """Stored rollouts of random tokens (the padding's 0 too) and lengths; one of them L tokens
     long.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     P = len(prompt_lengths)
     tokens = torch.randint(32, (P, N, L), generator=generator)
     lengths = torch.randint(1, L + 1, (P, N), generator=generator)

@@ -14,8 +14,9 @@ from maxrl.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.parallel.totals import Totals
 from maxrl.tasks.images import ImageBatch, Images
+from tests.helpers.classified import Plain, pictures
 from tests.helpers.outcomes import any_options
-from tests.helpers.tensors import F64, close, seeded
+from tests.helpers.tensors import F64, close
 
 LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes
 
@@ -37,24 +38,6 @@ def images_of(rows, labels):
     """Images of which Table has the logits of these rows."""
     images = torch.tensor(rows, dtype=torch.uint8)[:, None, None, None]
     return ImageBatch(images.expand(-1, 3, 1, 1), torch.tensor(labels))
-
-
-class Plain(torch.nn.Sequential):
-    """Without batch-norm: the images of a batch do not know each other."""
-
-    def __init__(self):
-        torch.manual_seed(0)
-        linear = torch.nn.Linear
-        super().__init__(torch.nn.Flatten(), linear(192, 16), torch.nn.Tanh(), linear(16, 5))
-        self.double()
-
-    def forward(self, images):
-        return super().forward(images.double() / 128 - 1)
-
-
-def batch(count):
-    pictures = torch.randint(256, (count, 3, 8, 8), generator=seeded(), dtype=torch.uint8)
-    return ImageBatch(pictures, torch.arange(count) % 5)
 
 
 # ------------------------------------------------- expectations
@@ -87,7 +70,7 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, N, image, label):
 
 # ------------------------------------------------- draws
 def test_a_draw_depends_on_seed_step_place_and_logits_alone():
-    examples = batch(6)
+    examples = pictures(6)
     policy = ClassifierPolicy(Plain(), "abcde", seed=5)
 
     def drawn(chosen=range(6), step=2, first=10, seed=None):

@@ -13,7 +13,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.models.hf_config import FAMILIES
 from maxrl.sampling import sampler
-from maxrl.tasks import Example, Task
+from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.tensors import normal
 
@@ -102,28 +102,13 @@ def test_demonstrations_equal_cross_entropy(aggregation, divisor):
     assert tiny.distance(gradient * divisor, tiny.grads(model)) < 1e-12
 
 
-class Parity(Task):
-    """Succeeds when the response has an even number of tokens, its end token among them."""
-
-    stop_tokens = ("DONE", "<eos>")
-
-    def __len__(self):
-        return 7
-
-    def __getitem__(self, index):
-        return Example(" ".join(["UP"] * (index + 1)), "")
-
-    def verify(self, response, example):
-        return float(len(response.split(" ")) % 2 == 0)
-
-
 @pytest.mark.parametrize("rows", [1, 12, 4096])
 def test_judge_samples(rows):
     """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the
     place in `indices`.
     """
     policy = tiny.policy(wave_rows=rows)
-    task = Parity()
+    task = tiny.Parity()
     indices = [4, 0, 6, 2]
     told = []
     counts, _, reward = judge_samples(policy, task, indices, 6, seed=9, progress=told.append)
@@ -134,7 +119,7 @@ def test_judge_samples(rows):
     assert sum(told) == 4
 
 
-class Faulty(Parity):
+class Faulty(tiny.Parity):
     """Prompts of one or two words get a fault at their second rollout."""
 
     def rewards(self, examples, rollouts):

@@ -178,7 +178,7 @@ def test_ranks_share_a_majority_vote(ranks, alone):
     counts, majority = alone["votes"]
     assert len(set(majority)) > 1
     assert 0 < sum(counts) < 28
-    assert judge_samples(tiny.policy(tiny.model()), worker.Parity(), range(2), 4)[1] is None
+    assert judge_samples(tiny.policy(tiny.model()), tiny.Parity(), range(2), 4)[1] is None
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):

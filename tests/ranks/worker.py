@@ -30,6 +30,8 @@ from maxrl.tasks import Example, Task
 from maxrl.tasks.images import ImageBatch
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
+from tests.helpers.classified import Plain, pictures
+from tests.helpers.tensors import normal, seeded
 
 P, N = 6, 4
 WITHOUT = {  # the prompts without advantages; with two ranks the even prompts are rank 0's
@@ -80,17 +82,7 @@ PRECISIONS = {
 }
 
 
-class Parity(Task):
-    """Succeeds when the response has an even number of tokens."""
-
-    def __getitem__(self, index):
-        return Example(" ".join(["UP"] * (index + 1)), "")
-
-    def verify(self, response, example):
-        return float(len(response.split(" ")) % 2 == 0)
-
-
-class LastWord(Parity):
+class LastWord(tiny.Parity):
     """The answer is the last word of a response, if it has more than one."""
 
     def verify(self, response, example):
@@ -113,9 +105,8 @@ class Dots(Task):
         return 7
 
     def batch(self, indices, seeds=None):
-        generator = torch.Generator().manual_seed(2)
-        pixels = torch.randint(0, 256, (7, 3, 8, 8), generator=generator, dtype=torch.uint8)
-        return ImageBatch(pixels[list(indices)], torch.arange(7)[list(indices)] % 5)
+        every = pictures(7)
+        return ImageBatch(every.images[list(indices)], every.labels[list(indices)])
 
 
 def policy(setting: str, shard: bool, dtype=torch.float64, **more):
@@ -126,7 +117,7 @@ def policy(setting: str, shard: bool, dtype=torch.float64, **more):
         options = options | {"reference": tiny.model(dtype, seed=1)}
     if rank:
         add_lora(model, rank, 2.0)
-        generator = torch.Generator().manual_seed(3)
+        generator = seeded(3)
         for tensor in lora_state(model).values():
             tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.3)
     return tiny.policy(model, shard=shard, **options, **more)
@@ -143,9 +134,9 @@ def stored(mine: list[int], dtype=torch.float64):
 
 def advantages(kind: str) -> torch.Tensor:
     """(P, N)."""
-    values = torch.randn(P, N, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    values = normal(P, N, seed=1)
     if kind == "few rows":
-        values = values * (torch.rand(P, N, generator=torch.Generator().manual_seed(2)) < 0.3)
+        values = values * (torch.rand(P, N, generator=seeded(2)) < 0.3)
     return values.index_fill(0, torch.tensor(list(WITHOUT[kind])), 0)
 
 
@@ -182,7 +173,7 @@ def rounds(shard: bool, mine: list[int]) -> dict:
     def judge(_, rollouts):
         return (rollouts.tokens[..., 0] % 4 == 0).double()
 
-    examples = [Parity()[i] for i in mine]
+    examples = [tiny.Parity()[i] for i in mine]
     sampled = in_rounds((1, 2, 3), ours.rollout, judge, examples, 1, mine)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
     stats = ours.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs)).metrics()
@@ -200,7 +191,7 @@ def samples(shard: bool, mine: list[int]) -> dict:
         dtype = torch.float32 if low else torch.float64
         ours = policy(setting, shard, dtype, seed=7, autocast=low, wave_rows=8)
         for step in (1, 2):
-            rollouts = ours.rollout([Parity()[i] for i in mine], N, step=step, indices=mine)
+            rollouts = ours.rollout([tiny.Parity()[i] for i in mine], N, step=step, indices=mine)
             results[name, step] = {
                 i: ([rollouts.text(g, j) for j in range(N)], rollouts.log_probs[g, :, 0])
                 for g, i in enumerate(mine)
@@ -211,8 +202,8 @@ def samples(shard: bool, mine: list[int]) -> dict:
                 if p.grad is not None:
                     p.data.sub_(p.grad, alpha=0.5)
         results[name, "counts"] = [
-            judge_samples(ours, Parity(), [4], 6)[0].tolist(),  # nothing for rank 1
-            judge_samples(ours, Parity(), [3, 0, 5, 4, 2], 6, seed=9)[0].tolist(),
+            judge_samples(ours, tiny.Parity(), [4], 6)[0].tolist(),  # nothing for rank 1
+            judge_samples(ours, tiny.Parity(), [3, 0, 5, 4, 2], 6, seed=9)[0].tolist(),
         ]
     return results
 
@@ -230,8 +221,7 @@ def metrics(mine: list[int]) -> dict:
     """What a step logs: some rollouts are cut, ratios far from 1; two reward functions."""
     rollouts = stored(mine)
     rollouts.finished = rollouts.lengths > 2
-    generator = torch.Generator().manual_seed(3)
-    rollouts.entropies = torch.rand(P, N, 6, generator=generator, dtype=torch.float64)[mine]
+    rollouts.entropies = torch.rand(P, N, 6, generator=seeded(3), dtype=torch.float64)[mine]
     extras = {"beta": 0.3, "entropy_bonus": 0.2, "reference": tiny.model(seed=1)}
     ours = tiny.policy(tiny.model(), micro_batch_tokens=30, **extras)
     ours.record(rollouts)
@@ -326,17 +316,6 @@ def layout() -> dict:
     return found | {"start": other.unsharded_model().lm_head.weight}
 
 
-class Pixels(torch.nn.Sequential):
-    """A network without batch-norm."""
-
-    def __init__(self):
-        hidden = torch.nn.Linear(3 * 64, 16)
-        super().__init__(torch.nn.Flatten(), hidden, torch.nn.Tanh(), torch.nn.Linear(16, 5))
-
-    def forward(self, images):
-        return super().forward(images.double() / 255)
-
-
 def residual():
     """With batch-norm, whose statistics in eval mode are the running ones: random here."""
     model = ResNet(ResNetConfig(5, "bottleneck", (1, 1), 4, "small"))
@@ -353,7 +332,7 @@ def images(rank: int, world: int) -> dict:
     mine = range(rank, 7, world)
     examples = Dots().batch(mine)
     results = {}
-    for name, make, training in (("plain", Pixels, True), ("residual, eval mode", residual, False)):
+    for name, make, training in (("plain", Plain, True), ("residual, eval mode", residual, False)):
         for estimator in ("supervised", "maxrl", "nobody right"):
             torch.manual_seed(0)
             ours = ClassifierPolicy(make().double(), Dots.classes, seed=3)

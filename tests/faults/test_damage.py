@@ -16,6 +16,7 @@ from maxrl.io.files import read_json
 from maxrl.models.lora import add_lora
 from tests.helpers.hostile import sentence
 from tests.helpers.runs import passed, refused, same_runs
+from tests.helpers.tables import each
 from tests.helpers.trained import TOKENIZER, trained
 from tests.helpers.wholeness import damages, unnoticed, unsound
 
@@ -112,7 +113,7 @@ def done(line, path):
     globals()[name](path, *json.loads(f"[{given}]"))
 
 
-@pytest.mark.parametrize("line", HOSTILE.replace("LONG", LONG).strip().splitlines())
+@each("line", HOSTILE.replace("LONG", LONG))
 def test_a_hostile_checkpoint_is_refused(line, tmp_path, monkeypatch):
     """In one sentence, whatever waits or is of another kind in it."""
     monkeypatch.chdir(tmp_path)
@@ -158,7 +159,7 @@ tensor "cut"
 """
 
 
-@pytest.mark.parametrize("line", STATES.strip().splitlines())
+@each("line", STATES)
 def test_a_wrong_state_is_refused(line, shell, recorded):
     """The checksums are right, and one sentence says that the run does not go on."""
     shutil.copytree(recorded.path, "run", ignore=shutil.ignore_patterns("step-00000[24]"))

@@ -6,7 +6,6 @@ FOLDER = Path(__file__).parent / "templates"
 TEMPLATES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("*.jinja"))}
 SMOLLM2 = TEMPLATES["smollm2"]  # SmolLM2-360M-Instruct
 QWEN2_5 = TEMPLATES["qwen2.5"]
-QWEN3 = TEMPLATES["qwen3"]
 
 
 def turn(role, content, **further):

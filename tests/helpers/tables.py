@@ -1,8 +1,21 @@
-"""Rows in files: JSONL and parquet, written and read."""
+"""Tables of tests, which are texts; rows in files: JSONL and parquet, written and read."""
 
 import json
+import re
 
 import pytest
+
+
+def cells(text):
+    """The lines of a table as lists of texts. A bar between blanks divides two of them."""
+    lines = text.strip().splitlines()
+    return [[cell.strip() for cell in re.split(r"(?<!\S)\|(?!\S)", line)] for line in lines]
+
+
+def each(names, text):
+    """Parametrize a test by the lines of a table, or by their cells if there are several names."""
+    lines = text.strip().splitlines()
+    return pytest.mark.parametrize(names, cells(text) if "," in names else lines)
 
 
 def put(file, rows):

@@ -18,6 +18,7 @@ from maxrl.models.lora import add_lora
 from maxrl.recipes import maze17
 from maxrl.tasks.maze import ID
 from tests.helpers import tiny
+from tests.helpers.tables import cells, each
 from tests.helpers.tensors import close
 from tests.helpers.trained import TOKENIZER, trained
 
@@ -158,7 +159,6 @@ CONFIGS = """
 {"rope_theta": "a"} | cannot be loaded
 {"eos_token_id": ["a"]} | eos_token_id
 """.replace("HUGE", "1" + "0" * 400)
-CONFIGS = [row.split(" | ") for row in CONFIGS.strip().splitlines()]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -170,7 +170,7 @@ CONFIGS = [row.split(" | ") for row in CONFIGS.strip().splitlines()]
         ({NORM: torch.ones(5)}, {}, f"size mismatch for {NORM}"),
         ({NORM: torch.ones(32).int()}, {}, f"{NORM}.*floating point"),
         # Terabytes that config.json asks for are compared with the files before they are taken.
-        *[({}, json.loads(config), words) for config, words in CONFIGS],
+        *[({}, json.loads(config), words) for config, words in cells(CONFIGS)],
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_it(tmp_path, tensors, config, words, tied):
@@ -206,7 +206,7 @@ bfloat16 0 two
 """
 
 
-@pytest.mark.parametrize("line", HEADS.strip().splitlines())
+@each("line", HEADS)
 def test_both_names_of_a_tied_head(path, line):
     """The file may have either or both; two different matrices stay two, as for transformers, and
     are written so."""
@@ -316,11 +316,11 @@ null | null | "DONE" | [7]
 """
 
 
-@pytest.mark.parametrize("line", ENDS.strip().splitlines())
+@pytest.mark.parametrize("line", cells(ENDS))
 def test_all_end_tokens(path, line):
     """Those of both configs and of the tokenizer, each once, as TRL and vLLM have it: a model of
     chats may have its end of a message in any one of them. An adapter's tokenizer counts too."""
-    own, config, token, stop = map(json.loads, line.split(" | "))
+    own, config, token, stop = map(json.loads, line)
     (path / "generation_config.json").unlink()
     if own is not None:
         checkpoint.write_json(path / "generation_config.json", own)

@@ -29,6 +29,7 @@ from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
 from tests.helpers.logits import logits, read_by_transformers
 from tests.helpers.published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
+from tests.helpers.tables import each
 from tests.helpers.tensors import close, seeded
 
 CONFIGS = {
@@ -270,9 +271,8 @@ ABSENT = """
 """
 
 
-@pytest.mark.parametrize("line", ABSENT.strip().splitlines())
-def test_refuses_by_name_what_is_not_implemented(line):
-    change, words = line.split(" | ")
+@each("change, words", ABSENT)
+def test_refuses_by_name_what_is_not_implemented(change, words):
     with pytest.raises(ValueError, match=words):
         TransformerConfig.from_hf(tiny.SIZES | json.loads(change))
 
@@ -299,7 +299,7 @@ HARMLESS = """
 """
 
 
-@pytest.mark.parametrize("line", HARMLESS.strip().splitlines())
+@each("line", HARMLESS)
 def test_harmless_keys_pass(line):
     """null, or a value that asks for what is implemented, counts as absent."""
     plain = TransformerConfig.from_hf(tiny.SIZES)

@@ -15,6 +15,7 @@ from maxrl.io.files import read_json
 from maxrl.models import lora
 from tests.helpers import tiny
 from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
+from tests.helpers.tables import cells
 from tests.helpers.tensors import normal
 from tests.helpers.trained import TOKENIZER
 
@@ -201,13 +202,12 @@ CONFIGS = """
 {"r": 1000000000000} | size mismatch for .*lora_A.weight
 {"base_model_name_or_path": null} | its base model is not there
 """
-CONFIGS = [row.split(" | ") for row in CONFIGS.strip().splitlines()]
 
 
 @pytest.mark.parametrize(
     "config, tensors, words",
     [
-        *[(json.loads(config), {}, words) for config, words in CONFIGS],
+        *[(json.loads(config), {}, words) for config, words in cells(CONFIGS)],
         ({}, {B: None}, "do not fit the model: .*lora_B"),
         ({}, {f"{lora.PEFT_PREFIX}x": SOME}, "do not fit the model: x"),
         ({}, {A.replace("q_proj", "k_proj"): SOME}, "do not fit"),

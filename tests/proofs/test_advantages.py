@@ -16,6 +16,7 @@ from tests.helpers.outcomes import (
     every_count,
     expected_gradient,
 )
+from tests.helpers.tables import each
 from tests.helpers.tensors import F64, close, seeded
 
 # Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else
@@ -121,7 +122,7 @@ supervised 0,1,.5 | 1,1,1
 """
 
 
-@pytest.mark.parametrize("line", BY_HAND.strip().splitlines())
+@each("line", BY_HAND)
 def test_hand_vectors(line):
     """What the expectation leaves open: a baseline, rewards between 0 and 1, epsilon."""
     name, *vectors = line.replace("|", "").split()

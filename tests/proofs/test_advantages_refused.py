@@ -10,6 +10,7 @@ import torch
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.estimators.registry import own
 from tests.helpers.outcomes import NEEDS_GROUP, any_options
+from tests.helpers.tables import cells, each
 from tests.helpers.tensors import F64
 
 ONES = torch.ones(2, 4, dtype=F64)
@@ -48,10 +49,9 @@ rloo | 1 | {"ddof": 0} | ddof
 
 
 def table(text):
-    rows = [line.split(" | ") for line in text.strip().splitlines()]
     return [
         (name, ONES * float(value), ast.literal_eval(options), *words)
-        for name, value, options, *words in rows
+        for name, value, options, *words in cells(text)
     ]
 
 
@@ -104,9 +104,8 @@ maxrl | {"ddof": 1} | TypeError
 """
 
 
-@pytest.mark.parametrize("line", WEIGHTS.strip().splitlines())
-def test_weights_that_are_refused(line):
-    name, options, error = line.split(" | ")
+@each("name, options, error", WEIGHTS)
+def test_weights_that_are_refused(name, options, error):
     with pytest.raises(getattr(builtins, error), match=name):
         weight(name, 0.5, **ast.literal_eval(options))
 

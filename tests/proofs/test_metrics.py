@@ -21,6 +21,7 @@ from maxrl.parallel import distributed
 from maxrl.parallel.totals import Totals
 from tests.helpers.judged import group_metrics
 from tests.helpers.outcomes import binomial, every_count
+from tests.helpers.tables import each
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():
@@ -102,7 +103,7 @@ MATCHES = """
 """
 
 
-@pytest.mark.parametrize("line", MATCHES.strip().splitlines())
+@each("line", MATCHES)
 def test_samples_to_match(line):
     ks, a, b, expected = ([*map(float, part.split())] for part in line.split("|"))
     assert samples_to_match(ks, a, b).tolist() == pytest.approx(expected)
@@ -141,7 +142,7 @@ GROUPS = """
 """
 
 
-@pytest.mark.parametrize("line", GROUPS.strip().splitlines())
+@each("line", GROUPS)
 def test_shares_of_groups(line):
     groups, counts = line.split("|")
     rewards = [[*map(float, group.split())] for group in groups.split(",")]

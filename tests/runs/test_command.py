@@ -13,6 +13,7 @@ from maxrl import __main__ as command
 from maxrl.run import cli
 from tests import ROOT
 from tests.helpers.runs import refused
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ WORLD_SIZE=two RANK=0 MASTER_ADDR=localhost MASTER_PORT=29500
 """
 
 
-@pytest.mark.parametrize("variables", HALVES.strip().splitlines())
+@each("variables", HALVES)
 @pytest.mark.parametrize("words", ["train.py tiny", "eval.py DICE", "sample.py DICE"])
 def test_half_of_the_variables_of_a_launcher(shell, monkeypatch, dice, words, variables):
     """As images of containers have them."""

@@ -11,6 +11,7 @@ from maxrl.config import Config
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import help_of
 from tests.helpers.command_lines import with_overrides
+from tests.helpers.tables import each
 
 # Words, the field that they change, and its value.
 CHANGES = """
@@ -36,10 +37,9 @@ CHANGES = """
 """
 
 
-@pytest.mark.parametrize("line", CHANGES.strip().splitlines())
-def test_types_come_from_the_fields(line):
+@each("arguments, name, text", CHANGES)
+def test_types_come_from_the_fields(arguments, name, text):
     """A value has its field's type, and no other field changes."""
-    arguments, name, text = line.split(" | ")
     value = ast.literal_eval(text)
     changed = with_overrides(Config(), arguments.split())
     assert changed == dataclasses.replace(Config(), **{name: value})
@@ -75,10 +75,9 @@ maze sise 9 | 9
 """
 
 
-@pytest.mark.parametrize("line", TYPED.strip().splitlines())
-def test_texts_and_paths_of_a_task_are_what_was_typed(line, in_a_directory_of_its_own):
+@each("words, value", TYPED)
+def test_texts_and_paths_of_a_task_are_what_was_typed(words, value, in_a_directory_of_its_own):
     Path("mine.py").write_text(TASK)
-    words, value = line.split(" | ")
     task, name, text = words.split()
     options = with_overrides(Config(), ["--task", task, f"--task.{name}", text]).task_options
     assert options == {name: ast.literal_eval(value)}

@@ -16,7 +16,7 @@ from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, UP
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import put
+from tests.helpers.tables import each, put
 
 WORDS = Tokenizer.from_vocabulary(VOCABULARY)
 
@@ -69,10 +69,9 @@ uneven both | --reward judges.py:up,judges.py:half | --reward-weights
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("line", ROWS.strip().splitlines())
-def test_one_judge_for_all_rows(judges, shell, line, turned):
+@each("recipes, options, expected", ROWS)
+def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turned):
     """Whichever is the first: half of the responses of one token are cut."""
-    recipes, options, expected = line.split("| ")
     for name, recipe in zip("ab", recipes.split()):
         save(name, SAY.get(recipe), max_response=1)
     ask = (*"ab"[:: -1 if turned else 1], *UP, "--max-response", 1, "--json", "out.json")
@@ -83,7 +82,7 @@ def test_one_judge_for_all_rows(judges, shell, line, turned):
     said = passed(result)
     results = read_json("out.json")
     expected = json.loads(expected)
-    assert {name: results[name] for name in expected} == expected
+    assert expected.items() <= results.items()
     assert results["checkpoints"][0]["counts"] == results["checkpoints"][1]["counts"]
     assert ("cut" in said) == results["zero_reward_at_limit"]
     # UP is right, and the only one that is cut.

@@ -6,6 +6,7 @@ import pytest
 
 from tests import ROOT
 from tests.helpers.runs import refused
+from tests.helpers.tables import cells
 
 # A command, and words of its sentence. CODE is a file with a function that takes no argument.
 TABLE = """
@@ -146,12 +147,12 @@ maxrl/toy.py --rollouts 10000000 | --rollouts 10000000
 maxrl/minimal.py ppo | ppo
 maxrl/report.py nowhere | nowhere is no run directory
 """
-ROWS = [line.split(" | ") for line in TABLE.strip().splitlines()]
 
 
 @pytest.mark.usefixtures("recipe")
-@pytest.mark.parametrize("command, words", [(row[0], row[1:]) for row in ROWS])
-def test_refusals(shell, warm, command, words):
+@pytest.mark.parametrize("row", cells(TABLE))
+def test_refusals(shell, warm, row):
+    command, *words = row
     known = command.replace("WARM", str(warm))
     known = known.replace("CODE", f"{ROOT}/tests/helpers/runs.py:metrics")
     refused(shell(*known.split()), *words)

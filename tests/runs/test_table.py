@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maxrl.run import table
+from tests.helpers.tables import each
 
 
 def in_samples(k, against, **counts):
@@ -45,10 +46,9 @@ PROMPTS = """
 """
 
 
-@pytest.mark.parametrize("line", PROMPTS.strip().splitlines())
+@each("numbers, verdict", PROMPTS)
 @pytest.mark.parametrize("k", [1, 2, 64])
-def test_a_verdict_needs_prompts(line, k):
-    numbers, verdict = line.split(" | ")
+def test_a_verdict_needs_prompts(numbers, verdict, k):
     count, base, mine, *last = map(float, numbers.split())
     mine = [mine] * int(count) + last
     values = {"base": np.full(len(mine), base), "mine": np.array(mine)}

@@ -19,7 +19,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
 from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometimes, sums
 from tests.helpers.runs import killed, timeless
-from tests.helpers.tables import put
+from tests.helpers.tables import each, put
 
 
 @pytest.fixture
@@ -275,9 +275,8 @@ args | MaxRLConfig("x", learning_rate=-1.0) | --lr
 """
 
 
-@pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_one_sentence(tiny_chat, in_a_directory_of_its_own, line):
-    name, value, word = line.split(" | ")
+@each("name, value, word", WRONG)
+def test_one_sentence(tiny_chat, in_a_directory_of_its_own, name, value, word):
     usual = dict(model=tiny_chat, reward_funcs=digit, args=MaxRLConfig("x"), train_dataset=sums())
     with pytest.raises(UsageError) as error:
         MaxRLTrainer(**(usual | {name: eval(value)}))

@@ -1,4 +1,4 @@
-"""The options of TRL's GRPOConfig: each is taken, with what it means here, or refused."""
+"""The options of TRL's GRPOConfig: turns is taken, with what it means here, or refused."""
 
 import dataclasses
 import inspect
@@ -22,6 +22,7 @@ from maxrl.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
 from maxrl.trl.recipe import Arithmetic, recipe
 from tests import ROOT
 from tests.helpers.hostile import NUMBERS, TEXTS
+from tests.helpers.tables import each
 
 yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
@@ -138,11 +139,10 @@ def read(options: str) -> dict:
     return yaml.safe_load(f"{{{options}}}")
 
 
-@pytest.mark.parametrize("line", VALUES.strip().splitlines())
-def test_values(line):
-    given, expected = map(read, line.split(" | "))
-    cfg = recipe(MaxRLConfig(**given), 1, 64, 8).to_dict()
-    assert {name: cfg[name] for name in expected} == expected
+@each("given, expected", VALUES)
+def test_values(given, expected):
+    cfg = recipe(MaxRLConfig(**read(given)), 1, 64, 8).to_dict()
+    assert read(expected).items() <= cfg.items()
 
 
 def test_the_directory():
@@ -150,7 +150,7 @@ def test_the_directory():
     assert recipe(args, 1, 64, 8).out == str(Path("~/x").expanduser())
 
 
-@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+@each("line", REFUSED)
 def test_values_that_are_not_here(line):
     with pytest.raises(UsageError):
         recipe(MaxRLConfig("x", **read(line)), 1, 64, 0, init="model")
@@ -180,12 +180,12 @@ def test_every_option_with_odd_values():
 
 # What is left out here is refused: groups that would be divided among updates or ranks.
 GRID = [
-    (N, rows, each, parts, passes, world)
-    for N, rows, each, parts, passes, world in itertools.product(
+    (N, rows, turns, parts, passes, world)
+    for N, rows, turns, parts, passes, world in itertools.product(
         (2, 4, 8), (4, 8, 16), (1, 2), (None, 1, 2, 4), (1, 2), (1, 2)
     )
-    if rows * each % N == 0 and rows * (parts or each) % N == 0
-    if (parts or each) >= each or passes == 1
+    if rows * turns % N == 0 and rows * (parts or turns) % N == 0
+    if (parts or turns) >= turns or passes == 1
 ]
 
 
@@ -210,13 +210,13 @@ def test_the_batch_is_trls(monkeypatch):
     from trl.trainer.utils import RepeatSampler
 
     assert len(GRID) >= 50
-    for N, rows, each, parts, passes, world in GRID:
+    for N, rows, turns, parts, passes, world in GRID:
         ranks = property(lambda self, world=world: world)
         monkeypatch.setattr(transformers.TrainingArguments, "world_size", ranks)
         given = dict(
             num_generations=N,
             per_device_train_batch_size=rows,
-            gradient_accumulation_steps=each,
+            gradient_accumulation_steps=turns,
             steps_per_generation=parts,
             num_iterations=passes,
             num_train_epochs=2,
@@ -228,13 +228,13 @@ def test_the_batch_is_trls(monkeypatch):
         # One turn of the loader is one micro-step on every rank.
         updates = updates_of_transformers(theirs, len(seen) // (rows * parts * world))
         ours = Arithmetic.of(MaxRLConfig("x", **given), world, 101)
-        several = max(1, parts * passes // each)
-        assert ours.prompts == len(set(seen[:batch])) * max(1, each // parts), given
+        several = max(1, parts * passes // turns)
+        assert ours.prompts == len(set(seen[:batch])) * max(1, turns // parts), given
         assert ours.updates == updates, given
         assert ours.minibatches * ours.passes == several, given
         assert ours.after(ours.updates) == math.ceil(updates / several), given
         cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
-        assert cfg.prompts * cfg.rollouts[0] // cfg.minibatches == rows * world * each, given
+        assert cfg.prompts * cfg.rollouts[0] // cfg.minibatches == rows * world * turns, given
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])

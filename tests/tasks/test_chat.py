@@ -14,7 +14,7 @@ from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn
 from tests.helpers.runs import passed
-from tests.helpers.tables import put
+from tests.helpers.tables import each, put
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [turn("user", "a b")]
@@ -201,10 +201,9 @@ HELD = """
 """
 
 
-@pytest.mark.parametrize("line", HELD.strip().splitlines())
-def test_roles_as_transformers_reads_them(tmp_path, line):
+@each("config, older", HELD.replace("BOS", json.dumps(BOS)))
+def test_roles_as_transformers_reads_them(tmp_path, config, older):
     """special_tokens_map.json of an older checkpoint gives roles, which the templates write."""
-    config, older = line.replace("BOS", json.dumps(BOS)).split(" | ")
     words = tokenizer("{{ eos_token }} {{ bos_token }} {{ pad_token }} {{ sep_token }}")
     for role in ROLES:
         words.config.pop(role, None)
@@ -229,7 +228,7 @@ added_tokens.json {"<new>": 9}
 NEW = '{"content": "<new>", "lstrip": false, "special": true, "__type": "AddedToken"}'
 
 
-@pytest.mark.parametrize("line", ADDED.strip().splitlines())
+@each("line", ADDED)
 def test_a_token_that_tokenizer_json_lacks(tmp_path, line):
     """transformers adds it, so that texts have other ids; once it is there, all is well."""
     file, content = line.replace("NEW", NEW).split(maxsplit=1)

@@ -8,6 +8,7 @@ import pytest
 
 from maxrl.sampling.sampler import noise
 from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.tables import each
 
 EVALUATED = ("--eval-every", 2, "--eval-samples", 4, "--eval-k", "1,4")
 LOOK = ("--samples", 2, "--max-prompt", 80)
@@ -58,11 +59,10 @@ SUMS = """
 """
 
 
-@pytest.mark.parametrize("row", SUMS.strip().splitlines())
-def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(row, train):
+@each("words, total", SUMS)
+def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(words, total, train):
     """Although no response of this run satisfies any function."""
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
-    words, total = row.split("| ")
     said = train(*PAIR, *words.split(), "--steps", 1)
     assert ("warning" in said) == (f"reward of {total}" in said) == (total != "None")
 

@@ -14,7 +14,7 @@ from data.mathematics import SETS
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import put, rows
+from tests.helpers.tables import each, put, rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 QUESTIONS = [
@@ -80,7 +80,7 @@ minerva {"question": "P", "answer": "1e-5"}
 """
 
 
-@pytest.mark.parametrize("line", LAYOUTS.strip().splitlines())
+@each("line", LAYOUTS)
 def test_sets_of_mathematics(line, run):
     """Rows without an answer are left out and counted; the task reads what is written."""
     name, text = line.split(maxsplit=1)

@@ -10,6 +10,7 @@ from maxrl.rewards.functions import Rewards
 from maxrl.rewards.ready import READY
 from tests.helpers.judged import judged
 from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.tables import cells
 
 THIRD = r"\frac{1}{3}"
 FOUR = r"\boxed{4}"
@@ -50,9 +51,9 @@ None | "a fee of $4$." | 1
 """
 
 
-@pytest.mark.parametrize("line", REFERENCES.strip().splitlines())
+@pytest.mark.parametrize("line", cells(REFERENCES))
 def test_which_column_is_the_reference(math_verify, line):
-    answer, solution, reward = map(ast.literal_eval, line.split(" | "))
+    answer, solution, reward = map(ast.literal_eval, line)
     columns = {"answer": [answer, "4"], "solution": [solution, None]}
     assert given("accuracy_reward", [FOUR, FOUR], **columns) == [reward, 1]
 

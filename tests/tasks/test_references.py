@@ -22,7 +22,7 @@ from maxrl.tasks.base import FilteredTask
 from maxrl.tasks.prompts import Prompts
 from maxrl.verifiers import last_formula, verify_math_batch, verify_number
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import put, rows
+from tests.helpers.tables import each, put, rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 # A value, and what people write for it; nothing where it is missing.
@@ -66,9 +66,8 @@ datetime.date(2020, 1, 1)
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("line", VALUES.strip().splitlines())
-def test_values(line):
-    value, _, text = line.partition(" |")
+@each("value, text", VALUES)
+def test_values(value, text):
     row = {"prompt": "p", "answer": eval(value)}
     assert as_text(row, "answer", "") == text.strip()
     assert load_task("prompts", "train", train=[row])[0].answer == text.strip()
@@ -82,7 +81,7 @@ def test_the_missing_values_of_pandas():
     assert [task[i].answer for i in range(3)] == ["4", "0.0000002", ""]
 
 
-@pytest.mark.parametrize("value", OTHERS.strip().splitlines())
+@each("value", OTHERS)
 def test_other_types_are_refused_where_they_are_compared_with(value):
     """With the row and the column. A reward function of one's own may read them."""
     answer = eval(value)
@@ -149,10 +148,9 @@ WORKED = r"""
 """
 
 
-@pytest.mark.parametrize("line", WORKED.strip().splitlines())
-def test_a_worked_solution_is_not_an_answer(line):
+@each("columns, answer, before", WORKED)
+def test_a_worked_solution_is_not_an_answer(columns, answer, before):
     """What it comes to is; the solution stays for the demonstration."""
-    columns, answer, before = line.split(" | ")
     Path("a.jsonl").write_text(columns.replace("{", '{"problem": "p", ', 1))
     example = load_task("math", "train", train="a.jsonl")[0]
     assert example.columns["answer"] == answer
@@ -181,12 +179,11 @@ $x^2$. | x^2 | x
 """
 
 
-@pytest.mark.parametrize("line", PERIODS.strip().splitlines())
-def test_a_period_at_the_end_does_not_count(line):
+@each("gold, box, other", PERIODS)
+def test_a_period_at_the_end_does_not_count(gold, box, other):
     """Neither does the way in which a number has its exponent."""
     pytest.importorskip("math_verify")
-    gold, *boxes = line.split(" | ")
-    texts = [rf"\boxed{{{box}}}" for box in boxes]
+    texts = [rf"\boxed{{{text}}}" for text in (box, other)]
     assert verify_math_batch(texts, [gold] * 2) == [1, 0]
     assert READY["accuracy_reward"](texts[:1], answer=[gold]) != [0]
 
@@ -273,11 +270,10 @@ So $a = 3$ and $x = 4$. | x = 4
 """
 
 
-@pytest.mark.parametrize("line", ENUMERATIONS.strip().splitlines())
-def test_an_enumeration_is_one_answer(line):
+@each("text, answer", ENUMERATIONS)
+def test_an_enumeration_is_one_answer(text, answer):
     """And a number with the words of its unit is the number."""
-    text, answer = line.split(" |")
-    assert last_formula(text) == answer.strip()
+    assert last_formula(text) == answer
 
 
 def test_a_sample_of_references_is_no_row_in_two(monkeypatch):

@@ -10,6 +10,7 @@ from maxrl.errors import UsageError
 from maxrl.tasks import TASKS, load_task
 from tests import ROOT
 from tests.helpers.runs import refused
+from tests.helpers.tables import each
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 MINE = """
@@ -118,13 +119,12 @@ sample.py MODEL --task UP | does not say how long its responses may be: set --ma
 
 
 @pytest.mark.usefixtures("recipe")
-@pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
-def test_commands(row, own, dice, shell):
+@each("command, words", COMMANDS)
+def test_commands(command, words, own, dice, shell):
     Path("mine.py").write_text(MINE)
     Path("broken.py").write_text("def f(:\n")
     Path("leaving.py").write_text("import sys\nsys.exit(3)\n")
     Path("bad.jsonl").write_text('{"prompt": "a"}\nnot JSON\n')
-    command, words = row.split(" | ")
     names = {
         "NEW": ["--init", dice, "--out", "no"],
         "OWN": [*own, "--out", "no"],

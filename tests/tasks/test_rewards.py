@@ -20,6 +20,7 @@ from maxrl.rewards.functions import Rewards
 from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.judged import judged
+from tests.helpers.tables import each
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 PROMPTS = ["p0", "p1"]
@@ -122,15 +123,14 @@ group 1,0 | 1? 00 | 1, ? | 1 1
 """
 
 
-@pytest.mark.parametrize("line", NONE.strip().splitlines())
-def test_none(line):
+@each("settings, said, rewards, missing", NONE)
+def test_none(settings, said, rewards, missing):
     """Each function says its letters, where ? is None; the rewards of each group, and how many
     rollouts and groups are left out."""
 
     def saying(letters):
         return lambda completions: [None if letter == "?" else int(letter) for letter in letters]
 
-    settings, said, rewards, missing = line.split(" | ")
     no_verdict, *weights = settings.replace(",", " ").split()
     functions = [saying(letters) for letters in said.split()]
     groups = [group.replace("?", "nan").split() for group in rewards.split(",")]

@@ -17,7 +17,7 @@ import torch
 
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
-from tests.helpers.tables import parquet, put
+from tests.helpers.tables import cells, each, parquet, put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROWS = [
@@ -79,10 +79,9 @@ NAMES = """
 """
 
 
-@pytest.mark.parametrize("row", NAMES.strip().splitlines())
-def test_the_columns_of_trl(row):
+@each("line, prompt, answer", NAMES)
+def test_the_columns_of_trl(line, prompt, answer):
     """A row keeps its columns for the reward functions, whatever stands for the prompt."""
-    line, prompt, answer = row.split(" | ")
     Path("a.jsonl").write_text(line)
     example = prompts("a.jsonl")[0]
     assert example.prompt == json.loads(prompt)
@@ -116,7 +115,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", AS_TEXT.strip().splitlines())
+@each("text", AS_TEXT)
 def test_chat_messages_that_became_a_text(text):
     """In whatever way they were written, as by to_csv of pandas."""
     with pytest.raises(UsageError, match="row 0 .*'prompt' has chat messages"):
@@ -158,9 +157,8 @@ np.array([{"a": 1}]) | np.array([{"a": 2}])
 """
 
 
-@pytest.mark.parametrize("line", VALUES.strip().splitlines())
-def test_the_digest_of_rows_in_memory(line):
-    one, other = line.split(" | ")
+@each("one, other", VALUES)
+def test_the_digest_of_rows_in_memory(one, other):
     found = [prompts([{"prompt": "p", "x": eval(x)}]).digest for x in (one, one, other)]
     assert found[0] == found[1] != found[2]
 
@@ -234,15 +232,13 @@ a.json | b'[{"prompt": "a"}, 3]' | row 2 is 3, not an object
 a.parquet | b"PAR1 and no more" | cannot be read
 a.parquet | b"prompt,answer\na,1\n" | cannot be read
 """
-FILES = [row.split(" | ") for row in FILES.strip().splitlines()]
-JSONL = [row.encode().split(b" | ") for row in LINES.strip().splitlines()]
 
 
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        *[("a.jsonl", line, words.decode()) for line, words in JSONL],
-        *[(name, eval(content), words) for name, content, words in FILES],
+        *[("a.jsonl", line.encode(), words) for line, words in cells(LINES)],
+        *[(name, eval(content), words) for name, content, words in cells(FILES)],
         ("a.jsonl", b"[" * 100_000, "is not JSON"),
         ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", "line 1 is not JSON"),
         ("a.jsonl", gzip.compress(b'{"prompt": "a"}', mtime=0), "is compressed"),

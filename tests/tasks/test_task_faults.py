@@ -15,6 +15,7 @@ from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, prompt_lengths
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.tables import cells
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
@@ -212,9 +213,9 @@ sample.py LOOK --task faults.py:Show | your code raised SystemExit | py, line
 """
 
 
-@pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
+@pytest.mark.parametrize("row", cells(COMMANDS))
 def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
-    command, *words = row.split(" | ")
+    command, *words = row
     names = {
         "TRAIN": ["tiny", *SIZES.split(), "--init", dice],
         "LOOK": [dice, "--samples", 4, "--max-response", 4],

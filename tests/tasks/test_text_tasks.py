@@ -7,7 +7,7 @@ from maxrl.rollouts import Rollouts
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import FilteredTask, Task
 from tests.helpers import tiny
-from tests.helpers.tables import put
+from tests.helpers.tables import each, put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
@@ -87,9 +87,8 @@ math | \boxed{$.$} | None
 """
 
 
-@pytest.mark.parametrize("row", FINAL.strip().splitlines())
-def test_final_answers(row):
-    name, response, answer = row.split(" | ")
+@each("name, response, answer", FINAL)
+def test_final_answers(name, response, answer):
     task = TASKS[name].__new__(TASKS[name])
     assert str(task.final(response)) == answer
 

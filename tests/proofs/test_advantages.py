@@ -2,8 +2,6 @@
 weight(p) * grad p.
 """
 
-import math
-
 import pytest
 import torch
 
@@ -151,17 +149,20 @@ def test_numbers_and_lists():
     assert weight("maxrl", [0.5, 1]).tolist() == [2, 1]
 
 
-@pytest.mark.parametrize(
-    "name, p, expected",
-    [
-        ("maxrl", 1e-300, 1e300),
-        ("maxrl", 0, math.inf),
-        ("maxrl", 1, 1),
-        ("grpo", 0.01, (0.01 * 0.99) ** -0.5),
-        ("grpo", 1, math.inf),
-    ],
-)
-def test_known_limits(name, p, expected):
+# A pass rate and the limit of the weight; of GRPO 1 / sqrt(p (1 - p)).
+LIMITS = """
+maxrl 1e-300 1e300
+maxrl 0 inf
+maxrl 1 1
+grpo .8 2.5
+grpo 1 inf
+"""
+
+
+@each("line", LIMITS)
+def test_known_limits(line):
+    name, *numbers = line.split()
+    p, expected = map(float, numbers)
     assert weight(name, p) == pytest.approx(expected, rel=1e-12)
 
 

@@ -68,14 +68,14 @@ def test_settings_of_a_gpu(gpu, deterministic):
     assert gpu == ["expandable_segments:True"]
 
 
-@pytest.mark.parametrize(
-    "local, seen, index", [("0", 1, 0), ("3", 1, 0), ("3", 8, 3), ("7", 8, 7), ("7", 4, 3)]
-)
-def test_a_rank_takes_a_gpu_that_it_sees(gpu, monkeypatch, local, seen, index):
-    """A task of a scheduler may see all GPUs of its node, or its own alone."""
+@pytest.mark.parametrize("numbers", ["0 1 0", "3 1 0", "3 8 3", "7 8 7", "7 4 3"])
+def test_a_rank_takes_a_gpu_that_it_sees(gpu, monkeypatch, numbers):
+    """A task of a scheduler may see all GPUs of its node, or its own alone: the number of the rank,
+    how many it sees, and which it takes."""
+    local, seen, index = numbers.split()
     monkeypatch.setenv("LOCAL_RANK", local)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
-    assert distributed.setup("cuda")[2].index == index
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(seen))
+    assert distributed.setup("cuda")[2].index == int(index)
 
 
 @pytest.mark.parametrize("name", ALLOCATOR)

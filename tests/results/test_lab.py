@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from maxrl import grid
+from maxrl.io.files import read_json
 from maxrl.policy import SequencePolicy
 from maxrl.run.directory import STOPPED
 from results.lab import __main__ as lab
@@ -22,6 +23,7 @@ from results.lab.runs import evaluation, from_bases, in_order, product, seed_mod
 from results.texts.tasks import SubsetSum
 from tests import ROOT
 from tests.helpers.runs import at_call
+from tests.helpers.tables import cells
 
 
 @pytest.fixture
@@ -120,26 +122,29 @@ def test_what_is_kept_of_a_run(warm):
     assert kept["metrics"]["step"] == [*range(4, len(rows), 5)]
     first = np.mean([row["loss"] for row in rows[:5]])
     assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
-    recipe = json.loads((warm / "recipe.json").read_text())
+    recipe = read_json(warm / "recipe.json")
     about = ("command", "commit", "machine", "torch", "python")
     assert all(kept[name] == recipe[name] for name in about)
     assert recipe["machine"] and bool(recipe["commit"]) == (ROOT / ".git").exists()
 
 
-@pytest.mark.parametrize(
-    "recorded, changed, expected",
-    [
-        ({}, False, "first"),  # of an earlier version, which recorded nothing
-        ({}, True, None),  # another run in its place
-        ({"commit": "own"}, False, "own"),
-        ({"commit": "own"}, True, "own"),
-        ({"commit": "first"}, False, "first"),
-    ],
-)
-def test_a_later_keep_does_not_relabel_a_run(recorded, changed, expected, warm, toy):
+# What a run has recorded, whether it has other losses, and what is kept. An earlier version
+# recorded nothing; other losses without a word are another run in its place.
+LABELS = """
+{} | false | "first"
+{} | true | null
+{"commit": "own"} | false | "own"
+{"commit": "own"} | true | "own"
+{"commit": "first"} | false | "first"
+"""
+
+
+@pytest.mark.parametrize("line", cells(LABELS))
+def test_a_later_keep_does_not_relabel_a_run(line, warm, toy):
+    recorded, changed, expected = map(json.loads, line)
     run = Path("runs/toy/seed0/base")
     shutil.copytree(warm, run)
-    recipe = json.loads((run / "recipe.json").read_text())
+    recipe = read_json(run / "recipe.json")
     recipe = {key: recipe[key] for key in recipe if key not in ("commit", "machine")}
     (run / "recipe.json").write_text(json.dumps(recipe | recorded))
     entry = keep.kept_run(run) | {"commit": "first"}

@@ -15,6 +15,7 @@ from maxrl.run import dry_run
 from tests.helpers import tiny
 from tests.helpers.published import PUBLISHED
 from tests.helpers.runs import passed
+from tests.helpers.tables import each
 
 POLARIS = Config(
     init="Qwen/Qwen3-4B-Base",
@@ -131,17 +132,17 @@ def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():
     }
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ("--gpus 32", "polaris: 4,022,468,096 parameters, forward in bfloat16"),
-        ("--gpus 32", "each of 32 GPUs, with 8 prompts"),
-        ("--gpus 32", "always: optimizer state 29.97"),
-        ("--gpus 32 --shard true", "always: optimizer state 0.94"),
-        ("--beta 0.1", "always: reference model 14.98"),
-        ("--kv-memory-gb 1 --gradient-checkpointing", "keys, values and logits 1.00"),
-    ],
-)
+PRINTED = """
+--gpus 32 | polaris: 4,022,468,096 parameters, forward in bfloat16
+--gpus 32 | each of 32 GPUs, with 8 prompts
+--gpus 32 | always: optimizer state 29.97
+--gpus 32 --shard true | always: optimizer state 0.94
+--beta 0.1 | always: reference model 14.98
+--kv-memory-gb 1 --gradient-checkpointing | keys, values and logits 1.00
+"""
+
+
+@each("options, words", PRINTED)
 def test_what_is_printed(shell, options, words):
     said = passed(shell("train.py", "--dry-run", "polaris", *options.split()))
     assert words in re.sub(" +", " ", said)

@@ -7,6 +7,7 @@ import pytest
 
 from maxrl.io.files import read_json
 from tests.helpers.runs import passed, refused, same_runs, weights
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -40,18 +41,18 @@ def test_options_change_the_recipe_that_is_repeated(first, shell):
     assert "peak" in shell("train.py", file, "--dry-run")[1]
 
 
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("{", "recipe.json is not JSON"),
-        ("[1]", "recipe.json is [1], not an object"),
-        ('{"some": "file"}', "recipe.json holds no recipe"),
-        ('{"config": {"lr": "fast"}}', "--lr cannot be 'fast'"),
-        ('{"config": {"eval_k": [1, "2"]}}', "--eval-k cannot be [1, '2']"),
-        ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),
-        ('{"config": {"schedule": "square"}}', "--schedule square is not one of constant"),
-    ],
-)
+NO_RECIPES = """
+{ | recipe.json is not JSON
+[1] | recipe.json is [1], not an object
+{"some": "file"} | recipe.json holds no recipe
+{"config": {"lr": "fast"}} | --lr cannot be 'fast'
+{"config": {"eval_k": [1, "2"]}} | --eval-k cannot be [1, '2']
+{"config": {"prompts": 0}} | --prompts 0 must be above 0
+{"config": {"schedule": "square"}} | --schedule square is not one of constant
+"""
+
+
+@each("text, words", NO_RECIPES)
 def test_a_file_that_is_no_recipe(shell, text, words):
     Path("far").mkdir()
     Path("far/recipe.json").write_text(text)

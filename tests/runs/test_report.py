@@ -22,7 +22,7 @@ from maxrl.tasks.maze import ID, verify
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.runs import metrics
-from tests.helpers.tables import put, rows
+from tests.helpers.tables import each, put, rows
 
 
 def test_samples_are_what_was_sampled(recorded):
@@ -258,22 +258,23 @@ def test_where_it_goes(make, capsys):
     assert "0.75" in Page("x/a/report.html").text
 
 
-@pytest.mark.parametrize(
-    "file, content, words",
-    [
-        ("recipe.json", None, "a is no run directory"),
-        ("recipe.json", "{", "a is no run directory"),
-        ("recipe.json", '{"config": 3}', "a is no run directory"),
-        ("metrics.jsonl", None, "a is no run directory, or its first step"),
-        ("metrics.jsonl", "", "a is no run directory, or its first step"),
-        ("report.html", "<!doctype html> mine", "report.html exists"),
-    ],
-)
+# A file, what is in it, and what is said.
+BAD = """
+recipe.json | GONE | a is no run directory
+recipe.json | { | a is no run directory
+recipe.json | {"config": 3} | a is no run directory
+metrics.jsonl | GONE | a is no run directory, or its first step
+metrics.jsonl | | a is no run directory, or its first step
+report.html | <!doctype html> mine | report.html exists
+"""
+
+
+@each("file, content, words", BAD)
 def test_bad_input_is_one_sentence(make, file, content, words):
     make("a")
     path = Path("a", file)
     path.unlink(missing_ok=True)
-    if content is not None:
+    if content != "GONE":
         path.write_text(content)
     before = [file.read_bytes() for file in Path("a").iterdir()]
     with pytest.raises(UsageError, match=words):

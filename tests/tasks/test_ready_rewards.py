@@ -6,11 +6,9 @@ import ast
 import pytest
 
 from maxrl import verifiers
-from maxrl.rewards.functions import Rewards
 from maxrl.rewards.ready import READY
-from tests.helpers.judged import judged
 from tests.helpers.runs import metrics, passed, refused
-from tests.helpers.tables import cells
+from tests.helpers.tables import cells, each
 
 THIRD = r"\frac{1}{3}"
 FOUR = r"\boxed{4}"
@@ -89,49 +87,21 @@ def test_the_published_verdict_needs_no_box(math_verify):
     assert given("accuracy_reward", texts, answer=answers) == [0, 1, 0, None]
 
 
-@pytest.mark.parametrize(
-    "text, reward",
-    [
-        ("<think>\nThis is my reasoning.\n</think>\nThis is my answer.", 1),
-        ("<think></think>", 1),
-        ("<think>\nThis is my reasoning.\nThis is my answer.", 0),
-        ("So <think>a</think>", 0),
-        ("<think>a<think>b</think>", 0),
-        ("<think>a</think>b<think>", 0),
-        ("</think><think>", 0),
-        ("", 0),
-    ],
-)
-def test_format(text, reward):
-    assert given("format_reward", [text]) == [reward]
+FORMATS = r"""
+1 | <think>\nThis is my reasoning.\n</think>\nThis is my answer.
+1 | <think></think>
+0 | <think>\nThis is my reasoning.\nThis is my answer.
+0 | So <think>a</think>
+0 | <think>a<think>b</think>
+0 | <think>a</think>b<think>
+0 | </think><think>
+0 |
+"""
 
 
-def by_length(completions):
-    return [float(len(text) > 1) for text in completions]
-
-
-def by_letter(completions):
-    return [None if text == "?" else float("a" in text) for text in completions]
-
-
-def half(completions):
-    return [0.5 * value for value in by_length(completions)]
-
-
-@pytest.mark.parametrize(
-    "functions, share",
-    [
-        ([by_length], None),
-        ([by_length, by_letter], 2 / 5),
-        ([by_length, half], 3 / 6),  # a half is no success
-    ],
-)
-def test_disagreement(functions, share):
-    """Two verifiers disagree where one says 1 and the other does not, among the rollouts that
-    both have judged."""
-    texts = [["a", "ab", "b"], ["bb", "?", "ba"]]
-    _, stats = judged(Rewards(functions), ["p", "q"], texts)
-    assert stats.get("rewards/disagreement/mean") == share
+@each("reward, text", FORMATS)
+def test_format(reward, text):
+    assert given("format_reward", [text.replace(r"\n", "\n")]) == [int(reward)]
 
 
 def test_a_run(own, shell):

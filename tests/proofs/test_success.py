@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from maxrl.evaluation import judge_samples, pass_at_ks
-from maxrl.rewards.functions import Rewards
 from maxrl.run.logger import Logger
 from maxrl.sampling import rounds
 from results.lab.data import rows_of
@@ -53,16 +52,6 @@ def test_one_rule():
 def test_the_mean_reward_of_an_evaluation_is_signed(values):
     _, _, reward = evaluated(torch.tensor([values], dtype=torch.float64))
     assert reward == pytest.approx(np.nanmean(values))
-
-
-@pytest.mark.parametrize("judged, expected", [([1, 0], 1), ([1, NAN], NAN), ([NAN, 0], NAN)])
-def test_a_function_without_a_verdict_does_not_disagree(judged, expected):
-    """Nor agree: of such a rollout nothing is known."""
-    rewards = Rewards([lambda: None, lambda: None])
-    values = torch.tensor(judged).double()[:, None, None]  # (functions, 1, 1)
-    rewards.count(values, ~values.isnan().all(0))
-    found = rewards.counted().metrics()["rewards/disagreement/mean"]
-    assert found == pytest.approx(expected, nan_ok=True)
 
 
 # Rewards of two prompts. In the third row they depend on the prompt alone, in the fifth nothing is

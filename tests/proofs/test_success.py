@@ -46,6 +46,7 @@ def test_one_rule():
     assert torch.equal(counts > 0, SOLVED & whole)
     unsolved = group_metrics(REWARDS[whole])["frac_unsolved"]
     assert pass_at_ks(counts, 2, [2])["pass@2"] == pytest.approx(1 - unsolved)
+    assert math.isnan(pass_at_ks(counts[counts < 0], 2, [2])["pass@2"])
 
 
 @pytest.mark.parametrize("values", [[-1, 0.25], [0, -2, NAN], [1, -1], [3], [NAN, -4]])

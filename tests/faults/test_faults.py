@@ -22,7 +22,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
 from tests import ROOT
-from tests.helpers.runs import at_call, metrics, passed, refused, same_runs
+from tests.helpers.runs import at_call, column, metrics, passed, refused, same_runs
 from tests.helpers.started import Forked, ended, start, torchrun, two_ranks, until
 
 
@@ -132,7 +132,7 @@ def test_a_signal_to_one_of_two_ranks(endless, shell, in_a_directory_of_its_own)
     stopped = steps()
     assert Path("run/latest").read_text() == f"step-{stopped:06d}\n"
     passed(shell("train.py", *endless[1:], "--steps", stopped + 2, "--resume", "yes"))
-    assert [row["step"] for row in metrics("run")] == list(range(stopped + 2))
+    assert column("run", "step") == list(range(stopped + 2))
 
 
 def test_a_dead_rank_ends_the_others(endless, in_a_directory_of_its_own):

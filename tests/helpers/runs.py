@@ -18,6 +18,10 @@ def metrics(run):
     return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
 
 
+def column(run, name):
+    return [row[name] for row in metrics(run)]
+
+
 def timeless(run):
     rows = metrics(run)
     for row in rows:

@@ -14,11 +14,13 @@ from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
+from maxrl.io.files import read_json
 from maxrl.run import setup
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, same_metrics
 from tests.helpers.started import ended, two_ranks
+from tests.helpers.tables import rows
 from tests.ranks import worker
 from tests.ranks.worker import CASES, SETTINGS, TWO
 
@@ -178,7 +180,7 @@ def test_ranks_share_a_majority_vote(ranks, alone):
     counts, majority = alone["votes"]
     assert len(set(majority)) > 1
     assert 0 < sum(counts) < 28
-    assert judge_samples(tiny.policy(tiny.model()), tiny.Parity(), range(2), 4)[1] is None
+    assert judge_samples(tiny.policy(), tiny.Parity(), range(2), 4)[1] is None
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):
@@ -262,7 +264,7 @@ def test_a_run_and_going_on_without(runs, recipe):
     assert metrics(shard)[0]["reward"] > 0
     equal(ddp / "step-000002", checkpoint.find(runs / "alone"))
     equal(checkpoint.find(shard), ddp / "step-000002")
-    assert json.loads((shard / "recipe.json").read_text())["config"]["shard"] is True
+    assert read_json(shard / "recipe.json")["config"]["shard"] is True
     train.main([*recipe, "--steps", "4", "--out", str(shard), "--resume"])
     for run in (shard, runs / "back"):
         same_metrics(metrics(run), metrics(ddp))
@@ -275,14 +277,11 @@ def test_the_main_rank_alone_writes_and_speaks(runs):
     said = (runs / "ddp.txt").read_text()
     assert said.count("step 4/4 ") == 1
     assert "on 2 ranks" in said
-    one, two = (
-        json.loads((runs / run / "samples.jsonl").read_text().splitlines()[0])
-        for run in ("alone", "ddp")
-    )
+    one, two = (rows(runs / run / "samples.jsonl")[0] for run in ("alone", "ddp"))
     # The first rank's prompts are shown.
     assert one["rollouts"] == two["rollouts"]
     assert one["step"] == two["step"]
-    record = json.loads((runs / "ddp/recipe.json").read_text())
+    record = read_json(runs / "ddp/recipe.json")
     assert record["ranks"] == 2
     assert record["command"].startswith("torchrun --nproc-per-node 2 ")
 
@@ -300,4 +299,4 @@ def test_what_is_not_sharded():
     with pytest.raises(UsageError, match="--shard True means nothing to a classifier: leave it"):
         setup.check(Config(shard=True, prompts=2), worker.Dots(), 2)
     with pytest.raises(ValueError, match="a process group: start with torchrun"):
-        tiny.policy(tiny.model(), shard=True)
+        tiny.policy(shard=True)

@@ -223,7 +223,7 @@ def metrics(mine: list[int]) -> dict:
     rollouts.finished = rollouts.lengths > 2
     rollouts.entropies = torch.rand(P, N, 6, generator=seeded(3), dtype=torch.float64)[mine]
     extras = {"beta": 0.3, "entropy_bonus": 0.2, "reference": tiny.model(seed=1)}
-    ours = tiny.policy(tiny.model(), micro_batch_tokens=30, **extras)
+    ours = tiny.policy(micro_batch_tokens=30, **extras)
     ours.record(rollouts)
     rollouts.old_log_probs += torch.arange(-2, 2)[:, None] * 0.3  # by row
     stats = ours.backward(rollouts, advantages("mixed")[mine]).metrics()
@@ -234,7 +234,7 @@ def metrics(mine: list[int]) -> dict:
 
 def votes() -> list:
     """Counts of right samples, and the majority votes, of seven prompts shared by the ranks."""
-    counts, majority, _ = judge_samples(tiny.policy(tiny.model()), LastWord(), range(7), 4, seed=2)
+    counts, majority, _ = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
     return [counts.tolist(), majority.tolist()]
 
 
@@ -256,7 +256,7 @@ def three_steps(rank: int, world: int) -> dict:
     """
     mine = list(range(rank, P, world))
     places = []
-    ours = tiny.policy(tiny.model(), micro_batch_tokens=30)
+    ours = tiny.policy(micro_batch_tokens=30)
     parameters = list(ours.model.parameters())
     optimizer = make_optimizer(Config(), ours.model)
 

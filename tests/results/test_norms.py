@@ -163,7 +163,7 @@ def judge(examples, drawn):
 def test_a_language_models_norms_are_those_of_backward():
     """The same rollouts for every estimator, each prompt its own; (1/N) sum A grad log m over that
     prompt alone. Exactly 0 without a difference, as the points of Figure 6."""
-    policy = tiny.policy(tiny.model())
+    policy = tiny.policy()
     task = Words()
     rates, norms = gradient_norms(policy, task, len(task), list(RULES), N, judge=judge)
     assert rates[:2].tolist() == [0, 1]

@@ -21,13 +21,13 @@ from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
-from tests.helpers.runs import killed, metrics, passed, refused, weights
+from tests.helpers.runs import column, killed, metrics, passed, refused, weights
 from tests.helpers.wholeness import differences
 
 
 def test_warm_up_learns(warm):
     """The loss falls far below that of random moves; for reinforcement see faults/test_stop.py."""
-    losses = [row["loss"] for row in metrics(warm)]
+    losses = column(warm, "loss")
     assert len(losses) == 150
     assert losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
 

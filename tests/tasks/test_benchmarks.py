@@ -4,7 +4,6 @@ The model is tiny and random. Its tokenizer has the chat template of Qwen2.5 and
 alone, so that there are right answers, wrong ones and none.
 """
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 from maxrl import checkpoint
+from maxrl.io.files import read_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import load_task
@@ -95,7 +95,7 @@ def evaluated(shell):
     def run(*words):
         Path("out.json").unlink(missing_ok=True)
         said = passed(shell("eval.py", *words, *FEW, "--json", "out.json"))
-        results = json.loads(Path("out.json").read_text())
+        results = read_json("out.json")
         (row,) = results["checkpoints"]
         return results, row, said
 
@@ -162,14 +162,9 @@ def test_sample_shows_right_and_wrong_answers(mine, shell):
 
 
 REWARDS = """
-def even(completions, number):
-    texts = [c[0]["content"] if isinstance(c, list) else c for c in completions]
-    return [float(len(text) % 2 == n % 2) for text, n in zip(texts, number)]
-
 def never(completions):
     return [0.0] * len(completions)
 """
-EVEN = ("--reward", "rewards.py:even")
 NEVER = ("--reward", "rewards.py:never")
 
 
@@ -177,7 +172,7 @@ NEVER = ("--reward", "rewards.py:never")
 def own(model):
     """rewards.py, and prompts.jsonl for it."""
     Path("rewards.py").write_text(REWARDS)
-    put(Path("prompts.jsonl"), [{"prompt": text, "number": i} for i, text in enumerate(PROBLEMS)])
+    put(Path("prompts.jsonl"), [{"prompt": text} for text in PROBLEMS])
     return ["--task", "prompts", "--task.test", "prompts.jsonl"]
 
 
@@ -186,21 +181,17 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     trained = {
         "task": "prompts",
         "task_options": {"test": "prompts.jsonl"},
-        "reward": ["rewards.py:never"],
+        "reward": ["rewards.py:other"],
         "reward_weights": [],
     }
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
-    refused(shell("eval.py", "trained", *FEW), "add --reward rewards.py:never if you trust it")
+    refused(shell("eval.py", "trained", *FEW), "add --reward rewards.py:other if you trust it")
     for words in (NEVER, (*own, *NEVER)):
-        _, row, said = evaluated("trained", *words)
+        results, row, said = evaluated("trained", *words)
+        assert results["reward"] == ["rewards.py:never"]
         assert row["counts"] == [0, 0, 0]
         assert "maj@" not in said
         assert "majority" not in row
-    results, row, _ = evaluated("trained", *own, *EVEN)
-    assert results["reward"] == ["rewards.py:even"]
-    texts = rollouts(model, load_task("prompts", "test", test="prompts.jsonl"))
-    for i, group in enumerate(texts):
-        assert row["counts"][i] == sum(len(text) % 2 == i % 2 for text in group)
     said = passed(shell("sample.py", model, *own, "--split", "test", *SHORT, *NEVER))
     assert "0 of 32 rollouts are right" in said
     _, row, said = evaluated("trained", *mine[1:], *WITHIN)

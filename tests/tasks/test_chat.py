@@ -158,7 +158,7 @@ def test_where_the_template_stands(tmp_path):
 def test_the_policy_renders_chats():
     """Rollouts and demonstrations start from the rendered prompt; an answer without end token
     gets the tokenizer's."""
-    policy = tiny.policy(tiny.model())
+    policy = tiny.policy()
     policy.tokenizer = tokenizer(WORD_TEMPLATE)
     policy.stop_tokens = [3, 2]
     examples = [Example(USER, "b a"), Example("a", "b <eos>")]
@@ -185,7 +185,7 @@ def test_the_policy_renders_chats():
 )
 def test_the_end_of_a_turn(template, stop, end):
     """It is what the warm-up teaches; else the tokenizer's end token, or the first stop token."""
-    policy = tiny.policy(tiny.model())
+    policy = tiny.policy()
     policy.tokenizer = tokenizer(template)
     policy.stop_tokens = stop
     assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == end

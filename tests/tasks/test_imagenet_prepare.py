@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from data.imagenet import prepare
+from maxrl.io.files import read_json
 from maxrl.tasks.images import Images, Shards
 from tests.helpers.pictures import run as run_command
 from tests.helpers.runs import passed, refused
@@ -63,7 +64,7 @@ def run(capsys):
 
 
 def info(out=out):
-    return json.loads((out / "info.json").read_text())
+    return read_json(out / "info.json")
 
 
 def images(split="train", out=out):
@@ -116,7 +117,7 @@ def test_parquet(run, below):
     for name, part in (parts | {"test-0": unlabelled}).items():
         parquet(source / below / f"{name}.parquet", part, order)
     passed(run())
-    assert json.loads((out / "info.json").read_text())["classes"] == order
+    assert info()["classes"] == order
     assert images() == rows
     assert images("validation") == rows[:6]
 

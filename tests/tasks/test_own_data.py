@@ -1,11 +1,11 @@
 """A user's own data, reward functions, estimators and recipes through train.py, eval.py and
 sample.py: `train.py prompts`. test_refused.py has what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from maxrl.io.files import read_json
 from maxrl.sampling.sampler import noise
 from tests.helpers.runs import metrics, passed, refused
 from tests.helpers.tables import each
@@ -43,7 +43,7 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
     assert row["eval/pass@1"] == pytest.approx(counts.sum().item() / 24)
     few = ("--samples", 4, "--k", 1, "--prompts", 6, "--split", "validation")
     passed(shell("eval.py", "run", *few, *reward, "--json", "own.json"))
-    assert json.loads(Path("own.json").read_text())["checkpoints"][0]["counts"] == counts.tolist()
+    assert read_json("own.json")["checkpoints"][0]["counts"] == counts.tolist()
     train(*ask, "--estimator", "rloo", "--out", "other")
     assert metrics("other")[1]["eval/pass@1"] == 1
 
@@ -117,15 +117,11 @@ def recipe():
 """
 
 
-def recorded(run):
-    return json.loads(Path(run, "recipe.json").read_text())
-
-
 def test_an_estimator_of_ones_own(train, shell):
     Path("mine.py").write_text(OURS)
     reward = ("--reward", "rewards.py:correct")
     train(*reward, "--estimator", "mine.py:root", "--estimator.power", 0.25)
-    config = recorded("runs/prompts-root")["config"]
+    config = read_json("runs/prompts-root/recipe.json")["config"]
     assert config["estimator"] == "mine.py:root"
     assert config["estimator_options"] == {"power": 0.25}
     # A checkpoint's recipe is nobody's command.
@@ -139,7 +135,7 @@ def test_a_recipe_of_ones_own(own, warm, shell):
     Path("mine.py").write_text(OURS)
     ask = ("--init", warm, "--task.train", "mine.jsonl", "--reward", "rewards.py:correct")
     passed(shell("train.py", "mine.py:recipe", *ask))
-    assert recorded("runs/recipe-maxrl")["recipe"] == "mine.py:recipe"
+    assert read_json("runs/recipe-maxrl/recipe.json")["recipe"] == "mine.py:recipe"
     assert "Ours, shorter." in shell("train.py", "mine.py:recipe", "--help")[1]
 
 

@@ -65,13 +65,6 @@ def test_gsm8k_validation(both):
         assert len(load_task("gsm8k", split, directory="out")) == count
 
 
-@pytest.mark.parametrize("answer", ["no mark", "#### ", "#### 5 apples", "#### \u0665"])
-def test_gsm8k_refuses_an_answer_without_a_number(answer, both):
-    put(Path("in"), [{"question": "Q", "answer": answer}])
-    refused(both(), "does not end in #### and a number")
-    assert not Path("out").exists()
-
-
 LAYOUTS = r"""
 polaris {"problem": "P", "answer": "x^2", "difficulty": "1/8"}
 beyondaime {"problem": "P", "answer": 204, "more": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.helpers.runs import metrics, passed, refused, weights
+from tests.helpers.runs import column, metrics, passed, refused, weights
 from tests.helpers.started import Forked, ended, two_ranks
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -83,10 +83,6 @@ def newest(run):
 def batches(run):
     """How many batches of failed calls are kept."""
     return len(list(Path(run).glob("reward_error_*")))
-
-
-def column(run, name):
-    return [row[name] for row in metrics(run)]
 
 
 def test_stop(run):

@@ -14,7 +14,7 @@ from maxrl.run.setup import load
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, prompt_lengths
 from tests.helpers import tiny
-from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.runs import column, passed, refused
 from tests.helpers.tables import cells
 
 # Each is right in the first step, so that there is a checkpoint.
@@ -163,8 +163,8 @@ def test_dropped(run):
     """The groups of a failed call are left out, and counted."""
     said = passed(run("NaN", "--reward-errors", "drop"))
     assert "the groups of this call are left out" in said
-    assert [row["rewards/groups_left_out"] for row in metrics("NaN")] == [0, 4]
-    assert [row["rewards/failed_calls"] for row in metrics("NaN")] == [0, 1]
+    assert column("NaN", "rewards/groups_left_out") == [0, 4]
+    assert column("NaN", "rewards/failed_calls") == [0, 1]
 
 
 class Words:

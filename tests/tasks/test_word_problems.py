@@ -16,7 +16,7 @@ from maxrl.recipes import RECIPES, gsm8k_laptop, gsm8k_laptop_sft
 from maxrl.tasks import load_task
 from maxrl.tasks.gsm8k import REQUEST, Gsm8k
 from tests import ROOT
-from tests.helpers.runs import metrics, passed
+from tests.helpers.runs import column, passed
 
 COUNTS = {"train": 3000, "validation": 64, "test": 64}
 HELD_OUT = ("--validation", "64", "--test", "64")
@@ -157,7 +157,7 @@ def test_from_scratch_to_reinforcement(folder, shell, monkeypatch):
 
     quick = "--steps 60 --prompts 16 --lr 8e-3 --warmup-steps 10 --stop-at-pass 0 --eval-every 0"
     said(f"train.py small_sft {quick} --out sft")
-    losses = [row["loss"] for row in metrics("sft")]
+    losses = column("sft", "loss")
     assert losses[-1] < losses[0] / 2
     path = checkpoint.find("sft")
     _, tokenizer, stop = checkpoint.load_model(path)

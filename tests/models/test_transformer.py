@@ -1,5 +1,6 @@
-"""Rows behind a prefix are what they are as whole sequences, and two forms of attention are one.
-That it is Qwen2 and others: test_families.py; token by token: learning/test_sampler.py.
+"""Initial weights, and two forms of attention that are one. That it is Qwen2 and others:
+test_families.py; that rows behind a prefix are what they are as whole sequences:
+learning/test_policy.py; token by token: learning/test_sampler.py.
 """
 
 import pytest
@@ -9,9 +10,8 @@ from maxrl.models import attention
 from maxrl.models.attention import attend, prefix_mask
 from maxrl.models.cpu import attend_by_products
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.sampling.prompts import pad
 from tests.helpers import tiny
-from tests.helpers.tensors import F64, close, normal, seeded
+from tests.helpers.tensors import F64, close, normal
 
 
 def test_initial_weights():
@@ -22,33 +22,6 @@ def test_initial_weights():
             assert abs(float(parameter.detach().std()) - 0.05) < 0.005, name
         else:
             assert (parameter == (0 if name.endswith("bias") else 1)).all(), name
-
-
-def grouped(lengths, M=3, L=5):
-    """M rows of L tokens behind each of the prefixes of these lengths: tokens (G, M, L), prefix
-    (G, Lp), lengths (G,), the arguments of the model.
-    """
-    # Token 0 is the padding too.
-    prefix, lengths = pad([torch.randint(2, (n,)) for n in lengths], "cpu")
-    tokens = torch.randint(32, (len(lengths), M, L), generator=seeded(1))
-    return tokens, prefix, lengths
-
-
-# one length; ragged; a one-token prompt, whose prefix is empty, beside others and alone
-PREFIXES = [(6, 6), (6, 2, 5), (4, 0, 7), (0, 0), (0,), (1,)]
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("lengths", PREFIXES)
-def test_prefix_form_equals_plain_form(lengths, kv_heads):
-    """Rows behind a prefix that is encoded once are what they are as whole sequences: the rotation
-    starts at the prefix's length of each row, not at the padded one, and no row sees another
-    prefix's padding."""
-    model = tiny.model(num_key_value_heads=kv_heads)
-    rows = grouped(lengths)
-    shared = model(*rows)  # (G, M, L, E)
-    tiny.share_prompts(model, False)
-    close(shared, model(*rows))
 
 
 def attention_inputs(lengths, M, L, H, Hk, D=8):

@@ -28,6 +28,25 @@ def every_count(N):
     return torch.ones(N + 1, N, dtype=F64).tril(-1)
 
 
+# One of three outcomes is right.
+LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
+RIGHT = torch.tensor([0, 1, 0], dtype=F64)
+
+
+def over_all_outcomes(total, gradient):
+    """The expectation of gradient(outcomes (total,)) over all 3^total outcomes."""
+    found = torch.zeros(3, dtype=F64)
+    for outcome in itertools.product(range(3), repeat=total):
+        z = torch.tensor(outcome)
+        found += LOGITS.softmax(0)[z].prod() * gradient(z)
+    return found
+
+
+def scores(outcomes):
+    """The gradients (m, 3) of the log-probabilities of outcomes (m,)."""
+    return torch.eye(3, dtype=F64)[outcomes] - LOGITS.softmax(0)
+
+
 def binomial(N, p):
     """The chances of 0 to N successes."""
     return [math.comb(N, K) * p**K * (1 - p) ** (N - K) for K in range(N + 1)]

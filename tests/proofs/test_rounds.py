@@ -2,7 +2,6 @@
 rounds together, by enumeration.
 """
 
-import itertools
 import re
 
 import numpy as np
@@ -17,12 +16,18 @@ from maxrl.rollouts import joined
 from maxrl.sampling.rounds import way_of_sampling
 from tests import ROOT
 from tests.helpers import tiny
-from tests.helpers.outcomes import PASS_RATES, binomial, every_count
+from tests.helpers.outcomes import (
+    LOGITS,
+    PASS_RATES,
+    RIGHT,
+    binomial,
+    every_count,
+    over_all_outcomes,
+    scores,
+)
 from tests.helpers.tensors import F64, close
 
 EXACT = ("maxrl_success", "maxrl_rare")
-LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
-RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
 
 
 def last_round(outcomes, sizes):
@@ -53,15 +58,13 @@ def difference(rule, sizes):
     p = (logits.softmax(0) * RIGHT).sum()
     J = -sum((1 - p) ** k / k for k in range(1, sum(sizes) + 1))
     (wanted,) = torch.autograd.grad(J, logits)
-    probabilities = LOGITS.softmax(0)
-    found = torch.zeros(3, dtype=F64)
-    for outcome in itertools.product(range(3), repeat=sum(sizes)):
-        z = torch.tensor(outcome)
-        group = last_round(z, sizes)
-        scores = torch.eye(3, dtype=F64)[group] - probabilities  # (m, 3)
+
+    def gradient(outcomes):
+        group = last_round(outcomes, sizes)
         advantages = rule(RIGHT[group][None])[0]  # (m,)
-        found += probabilities[z].prod() * (advantages[:, None] * scores).mean(0)
-    return (found - wanted).abs().max()
+        return (advantages[:, None] * scores(group)).mean(0)
+
+    return (over_all_outcomes(sum(sizes), gradient) - wanted).abs().max()
 
 
 def test_which_estimators_are_declared():

@@ -1,7 +1,5 @@
 """Eq. (10) in rounds has the order of all rounds together, by enumeration, and rounds' divisor."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -10,10 +8,7 @@ from maxrl.rollouts import Rollouts, with_verdict
 from maxrl.sampling.rounds import in_rounds
 from results.failures.every_round import centered, every_round
 from tests.helpers import tiny
-from tests.helpers.tensors import F64
-
-LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
-RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
+from tests.helpers.outcomes import LOGITS, RIGHT, over_all_outcomes, scores
 
 
 def gradient(outcome: torch.Tensor, sizes: tuple[int, ...], every: bool) -> torch.Tensor:
@@ -32,19 +27,12 @@ def gradient(outcome: torch.Tensor, sizes: tuple[int, ...], every: bool) -> torc
     advantages = centered(sampled.rewards, allow_missing=True)  # (rounds, N), 0 where none is
     if not every:
         advantages = advantages[-1:]
-    scores = torch.eye(3, dtype=F64) - LOGITS.softmax(0)  # of each outcome
     tokens = sampled.rollouts.tokens[-len(advantages) :, :, 0]
-    return (advantages[..., None] * scores[tokens]).sum((0, 1)) / max(sizes)
+    return (advantages[..., None] * scores(tokens)).sum((0, 1)) / max(sizes)
 
 
 def expected(sizes: tuple[int, ...], every: bool = True) -> torch.Tensor:
-    """The expectation of the gradient over all 3^total outcomes."""
-    probabilities = LOGITS.softmax(0)
-    found = torch.zeros(3, dtype=F64)
-    for outcome in itertools.product(range(3), repeat=sum(sizes)):
-        z = torch.tensor(outcome)
-        found += probabilities[z].prod() * gradient(z, sizes, every)
-    return found
+    return over_all_outcomes(sum(sizes), lambda outcome: gradient(outcome, sizes, every))
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 3), (3, 2), (2, 2, 2)])

@@ -10,6 +10,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
 from results.gradients import curves, oracle
 from tests.helpers import tiny
+from tests.helpers.tensors import F64
 
 RULES = {
     **oracle.METHODS,
@@ -29,9 +30,9 @@ def lowered(rule, N):
 def small():
     """Probabilities, which are right, and scores of mean zero, of 5 outcomes."""
     torch.manual_seed(0)
-    probabilities = torch.rand(5, dtype=torch.float64)
+    probabilities = torch.rand(5, dtype=F64)
     probabilities /= probabilities.sum()
-    scores = torch.randn(5, 7, dtype=torch.float64)
+    scores = torch.randn(5, 7, dtype=F64)
     scores -= probabilities @ scores
     return probabilities, torch.tensor([True, False, True, False, False]), scores
 
@@ -62,7 +63,7 @@ def test_moments_by_enumeration(small, rule, N):
 @pytest.mark.parametrize("rule", RULES)
 def test_the_weight_is_that_of_the_theory(rule):
     """Two sums, one over K of N and one over k of N - 1."""
-    p = torch.tensor(oracle.TARGETS, dtype=torch.float64)
+    p = torch.tensor(oracle.TARGETS, dtype=F64)
     ones = torch.ones_like(p)
     for N in (2, 8, 64):
         name, options = lowered(rule, N)
@@ -74,8 +75,8 @@ def test_the_weight_is_that_of_the_theory(rule):
 def test_a_batch_of_gradients():
     """cosine, length and noise from the Gram matrix, against the vectors themselves."""
     torch.manual_seed(0)
-    of_log = torch.randn(4, 9, dtype=torch.float64)
-    p, w, trace = torch.rand(3, 4, dtype=torch.float64)
+    of_log = torch.randn(4, 9, dtype=F64)
+    p, w, trace = torch.rand(3, 4, dtype=F64)
     expected = (w * p) @ of_log / 4
     target = of_log.mean(0)
     found = oracle.batch(w, trace, p, of_log @ of_log.T)

@@ -14,7 +14,7 @@ from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn
 from tests.helpers.runs import passed
-from tests.helpers.tables import each, put
+from tests.helpers.tables import cells, each, put
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [turn("user", "a b")]
@@ -169,26 +169,29 @@ def test_the_policy_renders_chats():
     assert shown.lengths.flatten().tolist() == [3, 2]
 
 
+# Stop tokens, the end of a turn and the template. The tokenizer's end token is <eos>, 2. The last
+# have no end of a turn that is a stop token, no answers, or a fault.
+ENDS = """
+[5, 2] | 2 | WORDS
+[2, 5, 3] | 3 | OTHERS
+[3, 2, 0] | 0 | {% for m in messages %}<bos> {{ m.content }} <pad> <unk> {% endfor %}
+[6, 2] | 2 | {{ messages[-1].content }} a
+[5, 2] | 2 | user: {{ messages[0].content }} a
+[5, 2] | 2 | {{ messages[-1].nothing.at_all }}
+"""
+ENDS = ENDS.replace("OTHERS", WORD_TEMPLATE.replace("{{ eos_token }}", "<unk>"))
+
+
 @pytest.mark.parametrize(
-    "template, stop, end",
-    [
-        # The tokenizer's end token is <eos>, 2.
-        (WORD_TEMPLATE, [5, 2], 2),
-        (WORD_TEMPLATE.replace("{{ eos_token }}", "<unk>"), [2, 5, 3], 3),
-        ("{% for m in messages %}<bos> {{ m.content }} <pad> <unk> {% endfor %}", [3, 2, 0], 0),
-        # No end of a turn that is a stop token, a template without answers or that fails, or none.
-        ("{{ messages[-1].content }} a", [6, 2], 2),
-        ("user: {{ messages[0].content }} a", [5, 2], 2),
-        ("{{ messages[-1].nothing.at_all }}", [5, 2], 2),
-        (None, [5, 6], 5),
-    ],
+    "row", [*cells(ENDS.replace("WORDS", WORD_TEMPLATE)), ["[5, 6]", "5", None]]
 )
-def test_the_end_of_a_turn(template, stop, end):
+def test_the_end_of_a_turn(row):
     """It is what the warm-up teaches; else the tokenizer's end token, or the first stop token."""
+    stop, end, template = row
     policy = tiny.policy()
     policy.tokenizer = tokenizer(template)
-    policy.stop_tokens = stop
-    assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == end
+    policy.stop_tokens = json.loads(stop)
+    assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == int(end)
 
 
 # What tokenizer_config.json has, and special_tokens_map.json.

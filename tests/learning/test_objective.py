@@ -100,18 +100,6 @@ def test_clipping_by_hand():
     close(-log_probs.grad[:, 0], expected)
 
 
-def test_the_first_update_is_the_plain_one():
-    """At ratio 1 the surrogate's gradient is A grad log m, whatever the clip."""
-    policy = tiny.policy(clip=(0.01, 0.01))
-    rollouts = tiny.rollouts()
-    plain = tiny.gradient(policy, rollouts, normal(4, 4))
-    policy.record(rollouts)
-    assert tiny.distance(tiny.gradient(policy, rollouts, normal(4, 4)), plain) < 1e-6
-    stats = policy.backward(rollouts, normal(4, 4)).metrics()
-    assert stats["clip_ratio/low_mean"] == 0
-    assert stats["clip_ratio/high_mean"] == 0
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_clip_ratio_is_a_share_of_all_tokens(beta):
     """Also of those in groups without an advantage, which are scored with --beta alone: one name,

@@ -21,6 +21,8 @@ from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometim
 from tests.helpers.runs import killed, timeless
 from tests.helpers.tables import each, put
 
+transformers = pytest.importorskip("transformers")
+
 
 @pytest.fixture
 def new(tiny_chat, in_a_directory_of_its_own):
@@ -37,7 +39,6 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     """Chat prompts, a function without a verdict now and then, evaluation and PEFT; what
     save_model writes has our logits in transformers."""
     peft = pytest.importorskip("peft")
-    transformers = pytest.importorskip("transformers")
     lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     args = MaxRLConfig("out", **SHORT, reward_weights=[1, 0], eval_strategy="steps", eval_steps=2)
     file = put(Path("mine.jsonl"), sums()[:4])
@@ -67,7 +68,6 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
 
 def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_its_own):
     """Like TRL's trainer; and save_model into the run directory itself can be loaded."""
-    transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny_chat)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
     before = logits(model)
@@ -96,7 +96,6 @@ def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_
 
 def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):
     """Another chat template is used, and no other weights."""
-    transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
     same = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("a", **SHORT), sums(), callbacks=[])
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -22,6 +22,7 @@ from maxrl.tasks.maze import (
     walk,
 )
 from tests.helpers.pictures import CORRIDOR, OPEN, mazes
+from tests.helpers.tables import each
 from tests.helpers.verdict_tables import rows
 
 NAMED = {"corridor": CORRIDOR, "open": OPEN}
@@ -122,14 +123,14 @@ def test_draw():
     assert draw("hello", "DONE") == "wrong: the prompt holds no maze"
 
 
-@pytest.mark.parametrize(
-    "response, why",
-    [
-        ("RIGHT DOWN LEFT DONE", "move 3, LEFT, runs into a wall"),
-        ("RIGHT \x1b[2J", r"token 2, '\x1b[2J', is not a move"),
-        ("RIGHT DONE", "DONE before the goal"),
-        ("RIGHT", "DONE is missing"),
-    ],
-)
+WHY = """
+RIGHT DOWN LEFT DONE | move 3, LEFT, runs into a wall
+RIGHT \x1b[2J | token 2, '\\x1b[2J', is not a move
+RIGHT DONE | DONE before the goal
+RIGHT | DONE is missing
+"""
+
+
+@each("response, why", WHY)
 def test_why_a_response_is_wrong(response, why):
     assert draw(CORRIDOR, response).endswith(f"wrong: {why}")

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from maxrl import verifiers
-from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
-from maxrl.run.setup import load
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, prompt_lengths
 from tests.helpers import tiny
@@ -193,8 +191,12 @@ def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
     verifiers.POOL.forget()
 
 
-# An exit would end the run with code 0, as if all had been done.
+# An exit would end the run with code 0, as if all had been done. Prompts are counted before the
+# first step, also with a vocabulary; a model from scratch lacks its sizes or the words of a task.
 COMMANDS = """
+train.py TRAIN --task faults.py:Long | a prompt of 201 tokens
+train.py prompts --task faults.py:Raises | no model | --init
+train.py tiny --prompts 4 --task faults.py:Missing | vocabulary | --init
 train.py TRAIN --task faults.py:Empty | example 0 of the task Empty raised KeyError: 0 | py, line
 train.py TRAIN --task faults.py:Unlike | example 0 of the task Unlike is ('UP', 'DONE'): __getitem__
 train.py TRAIN --task faults.py:Letter | task faults.py:Letter: stop_tokens = 'e' must be a list
@@ -224,12 +226,6 @@ def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
     refused(shell(*given), *words)
 
 
-def test_every_prompt_is_counted_before_the_first_step(run):
-    """Also with a vocabulary."""
-    refused(run("Long"), "a prompt of 201 tokens")
-    assert not Path("Long").exists()
-
-
 def test_of_a_million_equally_long_prompts_one_is_counted():
     class Many(tiny.Up):
         equally_long = True
@@ -248,12 +244,3 @@ def test_of_a_million_equally_long_prompts_one_is_counted():
 def test_what_is_only_looked_at_does_not_end_a_run(name, run):
     passed(run(name, "--show-every", 1))
     assert Path(name, "samples.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    "task, model, lacks", [("Raises", {}, "no model"), ("Missing", tiny.SIZES, "vocabulary")]
-)
-def test_what_a_model_from_scratch_lacks(faults, task, model, lacks):
-    """The sizes of a model, or the words of a task."""
-    with pytest.raises(UsageError, match=rf"{lacks}.* --init"):
-        load(Config(task=f"faults.py:{task}", model=model), "train")

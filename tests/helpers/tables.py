@@ -13,9 +13,11 @@ def cells(text):
 
 
 def each(names, text):
-    """Parametrize a test by the lines of a table, or by their cells if there are several names."""
+    """Parametrize a test by the lines of a table, or by their cells: if there are several names, or
+    one that is `row`, which is a list of them."""
     lines = text.strip().splitlines()
-    return pytest.mark.parametrize(names, cells(text) if "," in names else lines)
+    divided = "," in names or names == "row"
+    return pytest.mark.parametrize(names, cells(text) if divided else lines, ids=lines)
 
 
 def put(file, rows):

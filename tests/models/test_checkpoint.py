@@ -316,11 +316,11 @@ null | null | "DONE" | [7]
 """
 
 
-@pytest.mark.parametrize("line", cells(ENDS))
-def test_all_end_tokens(path, line):
+@each("row", ENDS)
+def test_all_end_tokens(path, row):
     """Those of both configs and of the tokenizer, each once, as TRL and vLLM have it: a model of
     chats may have its end of a message in any one of them. An adapter's tokenizer counts too."""
-    own, config, token, stop = map(json.loads, line)
+    own, config, token, stop = map(json.loads, row)
     (path / "generation_config.json").unlink()
     if own is not None:
         checkpoint.write_json(path / "generation_config.json", own)

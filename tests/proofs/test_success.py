@@ -14,7 +14,7 @@ from maxrl.sampling import rounds
 from results.lab.data import rows_of
 from tests.helpers.judged import group_metrics
 from tests.helpers.started import started
-from tests.helpers.tables import cells
+from tests.helpers.tables import each
 from tests.helpers.tiny import Up
 
 NAN = math.nan
@@ -69,9 +69,9 @@ STEPS = """
 """
 
 
-@pytest.mark.parametrize("line", cells(STEPS))
-def test_steps_that_teach_nothing(line, tmp_path, capsys):
-    rewards, warned = map(ast.literal_eval, line)
+@each("row", STEPS)
+def test_steps_that_teach_nothing(row, tmp_path, capsys):
+    rewards, warned = map(ast.literal_eval, row)
     log = Logger(started(tmp_path, rollouts=(len(rewards[0]),)), 0)
     for step in range(12):
         log.log(step, group_metrics(rewards))

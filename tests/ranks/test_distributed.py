@@ -11,11 +11,8 @@ from safetensors.torch import load_file
 
 import train
 from maxrl import checkpoint
-from maxrl.config import Config
-from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
 from maxrl.io.files import read_json
-from maxrl.run import setup
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, same_metrics
@@ -295,8 +292,7 @@ def test_an_adapter(runs):
     assert (shard / "step-000001" / "adapter_model.safetensors").exists()
 
 
-def test_what_is_not_sharded():
-    with pytest.raises(UsageError, match="--shard True means nothing to a classifier: leave it"):
-        setup.check(Config(shard=True, prompts=2), worker.Dots(), 2)
+def test_sharding_needs_a_process_group():
+    """That a classifier has none is in runs/test_refusals.py."""
     with pytest.raises(ValueError, match="a process group: start with torchrun"):
         tiny.policy(shard=True)

@@ -23,7 +23,7 @@ from results.lab.runs import evaluation, from_bases, in_order, product, seed_mod
 from results.texts.tasks import SubsetSum
 from tests import ROOT
 from tests.helpers.runs import at_call
-from tests.helpers.tables import cells
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ LABELS = """
 """
 
 
-@pytest.mark.parametrize("line", cells(LABELS))
-def test_a_later_keep_does_not_relabel_a_run(line, warm, toy):
-    recorded, changed, expected = map(json.loads, line)
+@each("row", LABELS)
+def test_a_later_keep_does_not_relabel_a_run(row, warm, toy):
+    recorded, changed, expected = map(json.loads, row)
     run = Path("runs/toy/seed0/base")
     shutil.copytree(warm, run)
     recipe = read_json(run / "recipe.json")

@@ -6,7 +6,7 @@ import pytest
 
 from tests import ROOT
 from tests.helpers.runs import refused
-from tests.helpers.tables import cells
+from tests.helpers.tables import each
 
 # A command, and words of its sentence. CODE is a file with a function that takes no argument.
 TABLE = """
@@ -103,6 +103,7 @@ train.py glyphs --optimizer lion | --optimizer lion | adamw, sgd
 train.py glyphs --optimizer muon | --optimizer muon | a classifier
 train.py tiny --init WARM --lora-rank 2 --optimizer muon | --optimizer muon | --lora-rank
 train.py glyphs --workers -1 | --workers -1
+train.py glyphs --shard true | --shard True means nothing to a classifier: leave it
 train.py glyphs --estimator supervised --rollouts 8 | use --rollouts 1
 train.py glyphs --estimator maxrl_rare --rollouts 2,4 | --rollouts 2,4 | a classifier
 eval.py nowhere | nowhere is neither a checkpoint
@@ -150,7 +151,7 @@ maxrl/report.py nowhere | nowhere is no run directory
 
 
 @pytest.mark.usefixtures("recipe")
-@pytest.mark.parametrize("row", cells(TABLE))
+@each("row", TABLE)
 def test_refusals(shell, warm, row):
     command, *words = row
     known = command.replace("WARM", str(warm))

@@ -8,7 +8,7 @@ import pytest
 from maxrl import verifiers
 from maxrl.rewards.ready import READY
 from tests.helpers.runs import metrics, passed, refused
-from tests.helpers.tables import cells, each
+from tests.helpers.tables import each
 
 THIRD = r"\frac{1}{3}"
 FOUR = r"\boxed{4}"
@@ -49,9 +49,9 @@ None | "a fee of $4$." | 1
 """
 
 
-@pytest.mark.parametrize("line", cells(REFERENCES))
-def test_which_column_is_the_reference(math_verify, line):
-    answer, solution, reward = map(ast.literal_eval, line)
+@each("row", REFERENCES)
+def test_which_column_is_the_reference(math_verify, row):
+    answer, solution, reward = map(ast.literal_eval, row)
     columns = {"answer": [answer, "4"], "solution": [solution, None]}
     assert given("accuracy_reward", [FOUR, FOUR], **columns) == [reward, 1]
 

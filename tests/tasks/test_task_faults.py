@@ -13,7 +13,7 @@ from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, prompt_lengths
 from tests.helpers import tiny
 from tests.helpers.runs import column, passed, refused
-from tests.helpers.tables import cells
+from tests.helpers.tables import each
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
@@ -215,7 +215,7 @@ sample.py LOOK --task faults.py:Show | your code raised SystemExit | py, line
 """
 
 
-@pytest.mark.parametrize("row", cells(COMMANDS))
+@each("row", COMMANDS)
 def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
     command, *words = row
     names = {

@@ -19,7 +19,7 @@ from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.sampling.sampler import generate, noise
 from tests.helpers import tiny
-from tests.helpers.tensors import F64, close, normal, seeded
+from tests.helpers.tensors import F64, close, seeded
 
 WARPERS = {
     "temperature": TemperatureLogitsWarper,
@@ -80,7 +80,9 @@ def responses(samples):
         (LENGTHS, 5, 14, {"temperature": 0.7}),
         (LENGTHS, 5, 14, {"temperature": 0}),
         (LENGTHS, 5, 14, {"top_k": 5}),
+        (LENGTHS, 5, 14, {"top_k": 50}),
         (LENGTHS, 5, 14, {"top_p": 0.8}),
+        (LENGTHS, 5, 14, {"top_p": 1e-6}),
         (LENGTHS, 5, 14, {"temperature": 1.3, "top_k": 9, "top_p": 0.7}),
     ],
 )
@@ -231,23 +233,6 @@ def test_a_token_of_nan_is_one_of_the_vocabulary(V):
     drawn = drawing.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=F64))
     assert (drawn >= 0).all()
     assert (drawn < V).all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"temperature": 0.6},
-        {"top_k": 4},
-        {"top_k": 50},
-        {"top_p": 0.9},
-        {"top_p": 1e-6},
-        {"temperature": 1.5, "top_k": 6, "top_p": 0.55},
-    ],
-)
-def test_distribution_equals_the_warpers_of_transformers(options):
-    logits = normal(200, 12) * 2
-    close(distribution(logits, **options).exp(), warped(logits, options).softmax(-1))
 
 
 @pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])

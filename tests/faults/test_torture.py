@@ -1,8 +1,6 @@
 """The short form of `make torture`."""
 
-import os
-import subprocess
-import sys
+from tests.helpers.started import python
 
 TWICE = """
 import pathlib, random, tempfile
@@ -27,10 +25,7 @@ def test_killed_and_resumed_is_the_uninterrupted_run(tmp_path):
 
     The comparison is not blind: without Adam's state, the first step after a checkpoint differs.
     """
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", TWICE], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    ended = python("-c", TWICE, cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "grad_norm is" in ended.stdout and "optimizer.safetensors differs" in ended.stdout
     assert not list(tmp_path.iterdir()), "something was left behind"

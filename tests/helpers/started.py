@@ -54,6 +54,13 @@ def start(*arguments, env=None, **options) -> subprocess.Popen:
     )
 
 
+def python(*words, env=None, **options) -> subprocess.CompletedProcess:
+    """Python with these words, which has ended, and what it has said."""
+    command = [sys.executable, *map(str, words)]
+    known = {"env": os.environ | (env or {}), "capture_output": True, "text": True}
+    return subprocess.run(command, **known | options)
+
+
 def torchrun(script, *arguments, **options) -> subprocess.Popen:
     """Start a script on two ranks."""
     two = "-m torch.distributed.run --standalone --nproc-per-node 2"

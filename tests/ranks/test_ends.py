@@ -1,6 +1,5 @@
 """How a rank or a single process ends: at once, and with all that the user has open."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import torch.distributed as dist
 from maxrl.run import cli
 from tests import ROOT
 from tests.helpers.runs import passed
-from tests.helpers.started import Forked, ended, free_port, start
+from tests.helpers.started import Forked, ended, free_port, python, start
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -27,13 +26,7 @@ print("done")
 cli.cleanup()
 """
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | alone,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", code, env=alone, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -85,8 +78,7 @@ def test_what_the_users_code_has_open_is_kept(tmp_path):
     """Its lines that are not on disk yet and its plans for the end, unless that is at once; after a
     good one its threads too. What it says in an exit is said."""
     (tmp_path / "mine.py").write_text(MINE)
-    command = [sys.executable, "-c", FORKS, *ENDINGS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = python("-c", FORKS, *ENDINGS, cwd=tmp_path)
     assert done.stdout.split() == [str(code) for code, _ in ENDINGS.values()], done.stderr
     for ending, (_, words) in ENDINGS.items():
         kept = "at_once" not in ending

@@ -1,11 +1,11 @@
 """The house: imports point one way, files stay small, extras are imported where they are used."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 from tests import ROOT
+from tests.helpers.started import python
 
 SCRIPTS = ("train.py", "eval.py", "sample.py")
 # The rings of maxrl/, and what each may import; a part that is not named is the method.
@@ -110,8 +110,7 @@ print("loaded", *{HEAVY} & sys.modules.keys())
 def test_nothing_heavy_is_loaded():
     """The scripts, --help, --dry-run and a refused command start without the slow imports, and
     `import maxrl` without torch."""
-    command = [sys.executable, "-c", ASK.replace("{HEAVY}", repr(HEAVY))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python("-c", ASK.replace("{HEAVY}", repr(HEAVY)), cwd=ROOT, check=True)
     assert done.stdout.splitlines()[-1].split() == ["loaded"]
 
 

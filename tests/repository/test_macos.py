@@ -3,8 +3,8 @@ forked, /proc is not there, and neither are Linux's calls, signals and limits.
 """
 
 import os
-import subprocess
-import sys
+
+from tests.helpers.started import python
 
 # In every process that is started.
 ELSEWHERE = """
@@ -59,12 +59,6 @@ def test_training_and_evaluation_need_nothing_of_linux(dice, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(ELSEWHERE)
     (tmp_path / "program.py").write_text(PROGRAM)
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, "program.py", dice, tmp_path / "data"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    words = ("program.py", dice, tmp_path / "data")
+    done = python(*words, cwd=tmp_path, env={"PYTHONPATH": path}, timeout=300)
     assert done.returncode == 0 and "all of it" in done.stdout, done.stderr

@@ -3,7 +3,6 @@
 import io
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from maxrl import __main__ as command
 from maxrl.run import cli
 from tests import ROOT
 from tests.helpers.runs import refused
+from tests.helpers.started import python
 from tests.helpers.tables import each
 
 
@@ -60,8 +60,7 @@ def installed(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "train.py", "eval.py", "sample.py"):
         shutil.copy(ROOT / name, copy)
     build = "import setuptools; setuptools.setup()"
-    words = [sys.executable, "-c", build, "-q", "build_py", "--build-lib", str(target)]
-    subprocess.run(words, cwd=copy, check=True, capture_output=True)
+    python("-c", build, "-q", "build_py", "--build-lib", target, cwd=copy, check=True)
     return target
 
 
@@ -70,13 +69,7 @@ def run_installed(installed, tmp_path):
     """run_installed("train", "maze17") -> that command of the installed package, ended."""
 
     def run(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "maxrl", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(installed)},
-        )
+        return python("-m", "maxrl", *words, cwd=tmp_path, env={"PYTHONPATH": str(installed)})
 
     return run
 
@@ -171,7 +164,7 @@ def test_help_without_docstrings():
     names = ["train.py", "eval.py", "data/maze/prepare.py"]
     names += [f"maxrl/{name}.py" for name in command.MODULES]
     code = BARE.format(names=names, root=ROOT)
-    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
+    done = python("-OO", "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: eval.py" in done.stdout
 

@@ -5,8 +5,6 @@ else the machine does."""
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +19,7 @@ from maxrl.learning.prompt_order import Batches, prefetched
 from maxrl.run import setup
 from maxrl.tasks import load_task
 from tests import ROOT
+from tests.helpers.started import python
 
 WORK = """
 import os, signal, time
@@ -176,9 +175,7 @@ def test_workers_end_with_their_process(end, tmp_path):
         f"import os, sys; sys.path.append({str(tmp_path)!r}); from maxrl.io.sandbox import Worker;"
         f"print(Worker('echo_work').ask(20, 'pid')[0], flush=True); {end}"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
+    done = python("-c", code, cwd=ROOT, timeout=100)
     (pid,) = done.stdout.split()
     deadline = time.monotonic() + 60
     while running(pid) and time.monotonic() < deadline:

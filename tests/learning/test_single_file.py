@@ -31,12 +31,6 @@ def models(folder):
     return single_file.load(folder)[0].double(), checkpoint.load_model(folder)[0].double()
 
 
-def test_logits(models):
-    tokens = torch.arange(24).view(2, 12)
-    _, logits = models[0](tokens, None, torch.ones(2, 0, dtype=torch.bool))
-    close(logits, models[1].lm_head(models[1](tokens[None]))[0])
-
-
 def test_sampler(models, monkeypatch):
     """The tokens are those of whole rows without a cache, from prompts of three lengths."""
     monkeypatch.setattr(single_file, "LIMIT", 9)

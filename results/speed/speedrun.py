@@ -25,8 +25,8 @@ MUON = ["--optimizer", "muon"]
 BASE = [*MUON, "--stop-at-pass", ".08", "--eval-every", "20"]
 # Each at its best rate of results/muon.
 ARMS = {
-    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 320",
-    "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 320 --beta .04 --muon-lr-scale 8",
+    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 400",
+    "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 300 --beta .04 --muon-lr-scale 8",
 }
 TEST = ["--prompts", "256", "--samples", "64", "--k", "1,8"]
 MEASURED = Path(__file__).parent / "speedrun.json"

@@ -101,7 +101,7 @@ HOW = {
     "texts": "--prompts 256 --samples 64",
     "smollm2": "--prompts 48 --samples 16 --zero-reward-at-limit true",
 }
-TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
+TESTS = {"mazes-test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
 for task, kinds in (("texts", TEXTS), ("smollm2", SMOLLM2)):
     models = seed_models(f"muon/{task}", ["base", *kinds])
     TESTS[f"{task}-test.json"] = evaluation(HOW[task], models, seed=SEEDS[:1])
@@ -134,7 +134,7 @@ def tables():
         compared = [arm for arm in MODELS if len(found.get(arm, ())) > 1]
         table([f"{base} base, seeds {SEEDS}, validation", *heads], arms(found, compared))
     passed = {
-        name: seeds.mean(1).T for name, seeds in coverage(tested("muon/test.json"), KS).items()
+        name: seeds.mean(1).T for name, seeds in coverage(tested("muon/mazes-test.json"), KS).items()
     }
     summary("test, 95 % over seeds", pass_columns(KS), passed)
     gaps = {}

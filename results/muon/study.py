@@ -132,6 +132,8 @@ def tables():
     heads = [*pass_columns(KS), *MEASURED.values()]
     for base in BASES:
         found = runs("muon", f"{base}/", steps=350)
+        if not found:
+            continue
         first = {arm: {SEEDS[0]: seeds[SEEDS[0]]} for arm, seeds in found.items()}
         table([f"{base} base, seed {SEEDS[0]}, validation", *heads], arms(first, sorted(first)))
         compared = [arm for arm in MODELS if len(found.get(arm, ())) > 1]
@@ -173,7 +175,7 @@ def optimizers() -> dict:
             panels.append(panel(f"pass@{k}", label, f"pass@{k}, validation", lines))
             panels[-1]["levels"] = guess_level("9x9 mazes", k)
     return {
-        "title": "TITLE",
+        "title": "In the same steps and seconds all methods end higher with Muon",
         "caption": "9x9 mazes, .3M parameters (reduced scale), strong bases, 256 validation mazes. "
         "Solid: Muon; dashed: AdamW, each at its best rate on one seed; means of three seeds and "
         "each of them (thin). GRPO has a KL penalty of .04",

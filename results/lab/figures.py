@@ -146,7 +146,9 @@ def draw_line(ax, one: dict):
         ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
     few = len(x) <= 20
     marker = plots.marker(one["name"])
-    dashes = "--" if one.get("paper") else ":" if one["name"] == "guess" else "-"
+    dashes = (
+        "--" if one.get("paper") or one.get("dashed") else ":" if one["name"] == "guess" else "-"
+    )
     style = {"ls": dashes, "lw": one.get("lw", 1.8)}
     style |= {"marker": marker, "ms": 3.5} if few else {}
     if points:
@@ -191,7 +193,7 @@ def picture(numbers: dict, file: Path):
     panels    each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
               `levels` {value: sentence} for horizontal lines, `said` on the left or right
     a line    name, x, y; `seeds` are drawn thin, `band` around it (at points: bars), `unnamed` is
-              not in the legend, `paper` is dashed, `points` (or their marker) has no line
+              not in the legend, `paper` or `dashed` is dashed, `points` (or a marker) have no line
     """
     import matplotlib.pyplot as plt
     from PIL import Image

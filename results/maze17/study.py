@@ -123,10 +123,10 @@ def figure17_rl() -> dict:
             lines.append(curve(name, x, means(rows, "solved", BLOCK)))
         panels += level(panel(f"ours: equal {cost}; full size", label, SOLVED, lines))
     return {
-        "title": "17x17 mazes: MaxRL gains prompts on two of four runs; GRPO and RLOO lose them",
+        "title": "17x17 mazes: MaxRL gains prompts on three of five runs; GRPO and RLOO lose them",
         "caption": "3.9M parameters, 32 prompts a step, 8, 16 or 32 rollouts (paper: 256 prompts), "
         "rate 1e-4, means of 50 steps, a line a seed, to the step at which the run ended (MaxRL "
-        "898 and 260, GRPO 623 and 420, RLOO 579); the paper's Figure 12 is smoothed with decay "
+        "898 and 260, GRPO 623 and 420, RLOO 579, Muon 743); the paper's Figure 12 is smoothed with decay "
         ".99 a step, its Figure 17 is of held-out mazes and has two points here, ours is of fresh "
         "training mazes. A guess solves .007 of them within 32 tries",
         "panels": panels,

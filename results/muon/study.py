@@ -115,7 +115,7 @@ MEASURED = {
 }
 
 
-def arms(found: dict, names):
+def arm_rows(found: dict, names):
     """A row for each arm: the last evaluation, and means over the last 50 steps."""
     lines = []
     for arm in names:
@@ -135,9 +135,9 @@ def tables():
         if not found:
             continue
         first = {arm: {SEEDS[0]: seeds[SEEDS[0]]} for arm, seeds in found.items()}
-        table([f"{base} base, seed {SEEDS[0]}, validation", *heads], arms(first, sorted(first)))
+        table([f"{base} base, seed {SEEDS[0]}, validation", *heads], arm_rows(first, sorted(first)))
         compared = [arm for arm in MODELS if len(found.get(arm, ())) > 1]
-        table([f"{base} base, seeds {SEEDS}, validation", *heads], arms(found, compared))
+        table([f"{base} base, seeds {SEEDS}, validation", *heads], arm_rows(found, compared))
     passed = {
         name: seeds.mean(1).T
         for name, seeds in coverage(tested("muon/mazes-test.json"), KS).items()
@@ -171,7 +171,8 @@ def optimizers() -> dict:
                     if cost == "seconds":
                         x = x * SECONDS[method]
                     line = seed_curves(method, x, values)
-                    lines.append(line | {"paper": optimizer.startswith("adamw")})
+                    old = optimizer.startswith("adamw")
+                    lines.append(line | {"dashed": old, "unnamed": old})
             panels.append(panel(f"pass@{k}", label, f"pass@{k}, validation", lines))
             panels[-1]["levels"] = guess_level("9x9 mazes", k)
     return {

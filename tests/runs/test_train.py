@@ -32,6 +32,18 @@ def test_warm_up_learns(warm):
     assert losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
 
 
+def test_the_metrics_of_a_run(recorded):
+    """They are finite; the learning rate is that of a cosine after two steps of warm-up."""
+    rows = metrics(recorded.path)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out", "eval/reward"}
+    for row in rows:
+        assert evaluated & set(row) == (evaluated if row["step"] in (1, 3) else set())
+        assert all(math.isfinite(value) for value in row.values())
+        assert row["sampling/logprob_abs_diff/max"] < 1e-4
+    assert [row["lr"] for row in rows] == pytest.approx([3.5e-4, 7e-4, 7e-4, 5.25e-4, 1.75e-4])
+
+
 def test_the_run_directory(recorded):
     """The recipe with its command, the metrics, and checkpoints that load."""
     recipe = read_json(recorded.path / "recipe.json")

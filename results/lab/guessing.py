@@ -41,6 +41,7 @@ def numbers(answers: int, count: int) -> list[float]:
 SETS = {
     "9x9 mazes of ten seeds": partial(maze_set, 9, 3, 512),
     "9x9 mazes": partial(maze_set, 9, 0, 256),
+    "13x13 mazes": partial(maze_set, 13, 3, 512),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
     "200 classes": partial(numbers, 200, 1),
     "1,000 classes": partial(numbers, 1000, 1),

@@ -6,7 +6,7 @@ from maxrl.plots import called
 from maxrl.run.table import coverage
 from results.lab.data import RESULTS, evaluations, means, runs, tested
 from results.lab.figures import guess_level, panel, seed_curves
-from results.lab.intervals import side_by_side
+from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import evaluation, from_bases, product, seed_models
 from results.lab.tables import leads, pass_columns, summary, table
 
@@ -154,6 +154,12 @@ def tables():
             own = passed[f"{method}-{BEST[method][place]}"]
             gaps[f"{name}: {called(method)} minus GRPO"] = own - grpo
     leads("test, paired by seed", pass_columns(KS), gaps)
+    for task, ks in (("texts", KS), ("smollm2", (*KS, 16))):
+        if (RESULTS / f"muon/{task}-test.json").exists():
+            found = coverage(tested(f"muon/{task}-test.json"), ks)
+            rows = {name: seeds[0].T for name, seeds in found.items()}
+            title = f"{task}, seed {SEEDS[0]}, test, standard error over problems"
+            summary(title, pass_columns(ks), rows, cell=with_error)
 
 
 def optimizers() -> dict:

@@ -160,7 +160,9 @@ class Config:
         0.0, "If above 0, sets steps to that many passes over the task's prompts."
     )
     lr: float = option(1e-4, "Learning rate after the warm-up.")
-    muon_lr_scale: float = language_option(4.0, "Muon's learning rate as a multiple of lr.")
+    muon_lr_scale: float = language_option(
+        4.0, "Muon's learning rate, and with it its weight decay, as a multiple of AdamW's.", above=0
+    )
     schedule: str = option(
         "constant",
         "Learning rate after the warm-up: constant, or linear or cosine down to 0.",

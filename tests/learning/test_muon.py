@@ -31,6 +31,14 @@ def orthogonal(matrix):
     return U * s @ V
 
 
+def updated(cfg, policy, optimizer, step):
+    """One update with the gradients that the weights have."""
+    totals = Totals()
+    totals.sum("loss", 0)
+    totals.sum(policy.items, 1)
+    train.update(cfg, policy, optimizer, totals, step)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_three_steps_are_the_formulas(family, tied, monkeypatch):
@@ -57,11 +65,23 @@ def test_three_steps_are_the_formulas(family, tied, monkeypatch):
                 p.data -= 3 * lr * (move + 0.2 * p.data)
         adamw.param_groups[0]["lr"] = lr
         adamw.step()
-        totals = Totals()
-        totals.sum("loss", 0)
-        totals.sum(policy.items, 1)
-        train.update(cfg, policy, optimizer, totals, step)
+        updated(cfg, policy, optimizer, step)
         close(ours, expected, 1e-10)
+
+
+def test_a_step_without_a_gradient_moves_nothing():
+    """Newton-Schulz would bring what is left of the momentum to full size."""
+    cfg = Config(optimizer="muon", lr=0.02)
+    policy = tiny.policy(tiny.model())
+    optimizer = make_optimizer(cfg, policy.model)
+    parameters = list(policy.model.parameters())
+    after = []
+    for step, scale in enumerate((1, 0)):
+        for i, p in enumerate(parameters):
+            p.grad = scale * normal(*p.shape, seed=i)
+        updated(cfg, policy, optimizer, step)
+        after.append(copy.deepcopy(parameters))
+    close(after[1], after[0], 0)
 
 
 def test_a_run(shell):

@@ -161,7 +161,7 @@ class Config:
     )
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     muon_lr_scale: float = language_option(
-        4.0, "Muon's learning rate, and with it its weight decay, as a multiple of AdamW's.", above=0
+        4.0, "Muon's learning rate (with it its weight decay) as a multiple of AdamW's.", above=0
     )
     schedule: str = option(
         "constant",

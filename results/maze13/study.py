@@ -51,7 +51,7 @@ def warmed(seeds) -> dict:
     return small | product("seed{seed}/base", LARGE, seed=seeds)
 
 
-def arms(seeds, methods, rates) -> dict:
+def from_base(seeds, methods, rates) -> dict:
     """These methods at these rates from the base of each seed."""
     chosen = [(name, METHODS[name]) for name in methods]
     return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=seeds, rate=rates, method=chosen)
@@ -59,9 +59,9 @@ def arms(seeds, methods, rates) -> dict:
 
 RUNS = {
     "search": warmed([SEARCHED])
-    | arms([SEARCHED], ["maxrl"], ["5e-5"])
-    | arms([SEARCHED], ["maxrl", "grpo-kl.04", "rounds"], RATES)
-    | arms([SEARCHED], ["maxrl-kl.04", "grpo"], RATES[:2])
+    | from_base([SEARCHED], ["maxrl"], ["5e-5"])
+    | from_base([SEARCHED], ["maxrl", "grpo-kl.04", "rounds"], RATES)
+    | from_base([SEARCHED], ["maxrl-kl.04", "grpo"], RATES[:2])
 }
 # By pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "1e-4", "rounds": "1e-4", "grpo-kl.04": "1e-4", "grpo": "1e-4"}
@@ -76,7 +76,7 @@ PAIRS = [(name, other) for name in ("maxrl", "rounds") for other in ("grpo-kl.04
 MEASURED = {"solved": "prompts with a success", "completions/mean_length": "length"}
 
 
-def compared() -> dict[str, dict[int, list[dict]]]:
+def with_all_methods() -> dict[str, dict[int, list[dict]]]:
     """{method: {seed: rows}} of the seeds with all methods, each at its best rate."""
     found = runs("maze13", steps=STEPS)
     kept = {name: found.get(f"{name}-lr{rate}", {}) for name, rate in BEST.items()}
@@ -121,7 +121,7 @@ def in_equal_time(found: dict) -> dict:
 def tables():
     """The search; then each method at its best rate, tested once."""
     search()
-    found = compared()
+    found = with_all_methods()
     seeds = list(found["maxrl"])
     passed = {
         name: values.mean(1).T for name, values in coverage(tested("maze13/test.json"), KS).items()
@@ -136,9 +136,9 @@ def tables():
     table(["test, seed by seed", *pass_columns(KS)], each)
 
 
-def solved() -> dict:
+def covered13() -> dict:
     """pass@k of the test; pass@8 on validation mazes against steps and against seconds."""
-    found = compared()
+    found = with_all_methods()
     ks = [1, 2, 4, 8, 16, 32, 64]
     curves = coverage(tested("maze13/test.json"), ks)
     lines = [guess_curve(GUESSED, ks)]
@@ -161,4 +161,4 @@ def solved() -> dict:
     }
 
 
-FIGURES = {"coverage13": solved}
+FIGURES = {"coverage13": covered13}

@@ -54,9 +54,10 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
 def test_a_model_from_scratch(shell, in_a_directory_of_its_own):
     """Both commands as printed, but for a few steps: the task's words become the model's."""
     Path("digits.py").write_text(block("# digits.py", "    return replace("))
-    warm_up, rl = block("python train.py digits.py:", "python train.py prompts").splitlines()
-    for command, steps, run in ((warm_up, 3, "runs/digits_sft"), (rl, 2, "runs/prompts-maxrl")):
-        passed(shell(*shlex.split(command)[1:], "--steps", steps))
+    (warm_up,) = words("python train.py digits.py:")
+    (rl,) = words("python train.py prompts --task digits.py:")
+    for command, steps, run in ((warm_up, 3, "runs/digits_sft"), (rl, 2, "runs/digits")):
+        passed(shell(*command[1:], "--steps", steps))
         assert len(metrics(run)) == steps
         assert checkpoint.load_tokenizer(run).encode("<bos> 0 9") == [1, 4, 13]
 

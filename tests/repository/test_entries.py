@@ -40,7 +40,7 @@ STARTED = {
     "data/gsm8k/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/imagenet/prepare.py": "--help",
     "data/math500/prepare.py": "tests/tasks/test_prepare_text.py",
-    "data/maze/prepare.py": "--size 7 --train 4 --validation 2 --test 2 --workers 1",
+    "data/maze/prepare.py": "--size 7 --train 4 --validation 2 --test 2 --workers 1 --out mazes",
     "data/minerva/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/polaris/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/smollm2/prepare.py": "--help",

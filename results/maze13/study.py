@@ -51,7 +51,7 @@ def warmed(seeds) -> dict:
     return small | product("seed{seed}/base", LARGE, seed=seeds)
 
 
-def from_base(seeds, methods, rates) -> dict:
+def from_bases13(seeds, methods, rates) -> dict:
     """These methods at these rates from the base of each seed."""
     chosen = [(name, METHODS[name]) for name in methods]
     return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=seeds, rate=rates, method=chosen)
@@ -59,9 +59,9 @@ def from_base(seeds, methods, rates) -> dict:
 
 RUNS = {
     "search": warmed([SEARCHED])
-    | from_base([SEARCHED], ["maxrl"], ["5e-5"])
-    | from_base([SEARCHED], ["maxrl", "grpo-kl.04", "rounds"], RATES)
-    | from_base([SEARCHED], ["maxrl-kl.04", "grpo"], RATES[:2])
+    | from_bases13([SEARCHED], ["maxrl"], ["5e-5"])
+    | from_bases13([SEARCHED], ["maxrl", "maxrl-kl.04", "grpo-kl.04", "rounds"], RATES)
+    | from_bases13([SEARCHED], ["grpo"], RATES[:2])
 }
 # By pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "1e-4", "rounds": "1e-4", "grpo-kl.04": "1e-4", "grpo": "1e-4"}

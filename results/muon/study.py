@@ -140,7 +140,8 @@ def tables():
         first = {arm: {SEEDS[0]: seeds[SEEDS[0]]} for arm, seeds in found.items()}
         table([f"{base} base, seed {SEEDS[0]}, validation", *heads], arm_rows(first, sorted(first)))
         compared = [arm for arm in MODELS if len(found.get(arm, ())) > 1]
-        table([f"{base} base, seeds {SEEDS}, validation", *heads], arm_rows(found, compared))
+        if compared:
+            table([f"{base} base, seeds {SEEDS}, validation", *heads], arm_rows(found, compared))
     passed = {
         name: seeds.mean(1).T
         for name, seeds in coverage(tested("muon/mazes-test.json"), KS).items()

@@ -63,6 +63,7 @@ RUNS = {
     | from_bases13([SEARCHED], ["maxrl", "maxrl-kl.04", "grpo-kl.04", "rounds"], RATES)
     | from_bases13([SEARCHED], ["grpo"], RATES[:2])
 }
+RUNS["bases"] = warmed(SEEDS)
 # By pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "1e-4", "rounds": "1e-4", "grpo-kl.04": "1e-4", "grpo": "1e-4"}
 MODELS = {"base": "maze13/seed{seed}/base"}

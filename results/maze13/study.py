@@ -59,7 +59,7 @@ def from_bases13(seeds, methods, rates) -> dict:
 
 RUNS = {
     "search": warmed([SEARCHED])
-    | from_bases13([SEARCHED], ["maxrl"], ["5e-5"])
+    | from_bases13([SEARCHED], ["maxrl", "grpo"], ["5e-5"])
     | from_bases13([SEARCHED], ["maxrl", "maxrl-kl.04", "grpo-kl.04", "rounds"], RATES)
     | from_bases13([SEARCHED], ["grpo"], RATES[:2])
 }

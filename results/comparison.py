@@ -8,6 +8,8 @@ from results.lab.data import by_seed, tested
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, interval
 from results.lab.tables import leads, table
+from results.maze13.study import OWN
+from results.muon.study import BEST
 from results.ten_seeds import found as ten_seeds
 from results.ten_seeds.study import gaps
 
@@ -15,16 +17,10 @@ KS = (1, 8)
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
 
-def of_ten_seeds(base: str) -> tuple[np.ndarray, np.ndarray]:
-    """pass@k of MaxRL and of GRPO, (ks, seeds), of the seeds that are tested."""
-    seeds = [ten_seeds.test_rates(base, i, "test", KS) for i in ten_seeds.seeds_of(base)]
-    return tuple(np.transpose([found[arm] for found in seeds]) for arm in ("maxrl", "grpo"))
-
-
-def in_file(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The same of a test of all seeds."""
+def in_file(name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> tuple[np.ndarray, np.ndarray]:
+    """pass@k of MaxRL and of GRPO, (ks, seeds), two rows of a test of all seeds."""
     found = coverage(tested(name), KS)
-    return found["maxrl"].mean(1).T, found["grpo"].mean(1).T
+    return found[maxrl].mean(1).T, found[grpo].mean(1).T
 
 
 def in_files(study: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -45,10 +41,13 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 
 
 def tables():
-    ten = "9x9 mazes of ten seeds"
+    strong = [f"{method}-{BEST[method][1]}" for method in ("maxrl", "grpo")]
     settings = {
-        "9x9 mazes, weak base": (of_ten_seeds("weak"), ten),
-        "9x9 mazes, strong base": (of_ten_seeds("strong"), ten),
+        "13x13 mazes, weak base": (in_file("maze13/test.json", OWN, "grpo-kl.04"), "13x13 mazes"),
+        "9x9 mazes, strong base": (
+            in_file("muon/mazes-test.json", *strong),
+            "9x9 mazes of ten seeds",
+        ),
         "128 mazes, 60 epochs": (in_file("fixed_set/test.json"), "9x9 mazes"),
         "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
         "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),

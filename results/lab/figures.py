@@ -26,6 +26,8 @@ plots.STYLE |= {
     "maxrl-16384": ("MaxRL", "#f2a27a", "D"),
     "expected": ("MaxRL in expectation", "#e0b000", "P"),
     "grpo-128": ("GRPO", "#86cde6", "^"),
+    "maxrl-kl.04": ("MaxRL", "#f2a27a", "D"),
+    "grpo-kl.04": ("GRPO", "#86cde6", "^"),
     "rare": plots.STYLE["maxrl_rare"],
     "muon": ("MaxRL in rounds, Muon", "#00594f", "X"),
 }

@@ -77,8 +77,7 @@ for name, rate in BEST.items():
     RUNS["comparison"] |= from_bases13(SEEDS, [name], [rate])
     MODELS[name] = f"maze13/seed{{seed}}/{name}-lr{rate}"
 TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
-# Of a step on a quiet core of the EPYC, medians of 20 from the base of the first seed.
-SECONDS: dict[str, float] = {}
+KEPT_EVERY = 5  # steps of a kept row
 GUESSED = "13x13 mazes"
 # MaxRL with the penalty is level with it in the search (.453 and .452) and takes twice the time.
 OWN = "maxrl"
@@ -109,24 +108,26 @@ def search():
     table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
 
 
-def cut_off(rows: list[dict], k: int, step: float) -> float:
-    """pass@k on validation mazes at this step, on the line between two evaluations."""
-    values = evaluations(rows, k)
-    return np.interp(step, EVERY * np.arange(1, len(values) + 1), values)
+def clock(rows: list[dict]) -> np.ndarray:
+    """Seconds of a run's steps up to each of its evaluations."""
+    spent = np.cumsum([KEPT_EVERY * row["seconds"] for row in rows])
+    return np.array([at for at, row in zip(spent, rows) if "eval/pass@1" in row])
 
 
 def in_equal_time(found: dict) -> dict:
-    """{pair: differences (ks, seeds)} on validation mazes at the time of the shorter one."""
+    """{pair: differences (ks, seeds)} on validation mazes when the shorter run of each seed ends,
+    on the line between two evaluations of the longer one."""
     gaps = {}
-    for name in (OWN, "rounds", "maxrl-kl.04"):
-        shorter = min(SECONDS[name], SECONDS["grpo-kl.04"])
+    for name, other in PAIRS:
+        pair = [(found[name][seed], found[other][seed]) for seed in found[name]]
+        ends = [min(clock(rows)[-1] for rows in two) for two in pair]
         at = [
-            [cut_off(found[arm][seed], k, STEPS * shorter / SECONDS[arm]) for seed in found[arm]]
-            for arm in (name, "grpo-kl.04")
+            [np.interp(end, clock(rows), evaluations(rows, k)) for end, rows in zip(ends, side)]
+            for side in zip(*pair)
             for k in KS
         ]
-        own, grpo = np.reshape(at, (2, len(KS), -1))
-        gaps[f"{called(name)} minus {called('grpo-kl.04')}"] = own - grpo
+        own, theirs = np.reshape(at, (2, len(KS), -1))
+        gaps[f"{called(name)} minus {called(other)}"] = own - theirs
     return gaps
 
 
@@ -143,6 +144,11 @@ def tables():
     for name, other in PAIRS:
         gaps[f"{called(name)} minus {called(other)}"] = passed[name] - passed[other]
     leads("test, paired by seed", pass_columns(KS), gaps)
+    seconds = {name: [clock(rows)[-1] for rows in each.values()] for name, each in found.items()}
+    table(
+        ["seconds of all steps, seed by seed", ""],
+        [[name, " / ".join(f"{at:.0f}" for at in ends)] for name, ends in seconds.items()],
+    )
     leads("equal time, validation", pass_columns(KS), in_equal_time(found))
     each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]
     table(["test, seed by seed", *pass_columns(KS)], each)
@@ -159,7 +165,7 @@ def covered13() -> dict:
     panels = [panel("test", "k, samples", "pass@k, 13x13 mazes", lines, **axes)]
     lines = []
     for name, seeds in found.items():
-        x = SECONDS[name] * EVERY * np.arange(1, STEPS // EVERY + 1)
+        x = np.mean([clock(rows) for rows in seeds.values()], axis=0)
         lines.append(seed_curves(name, x, [evaluations(rows, 8) for rows in seeds.values()]))
     panels.append(panel("training", "seconds of one core", "pass@8, validation", lines))
     panels[-1]["levels"] = guess_level(GUESSED, 8)

@@ -6,7 +6,7 @@ from maxrl.plots import called
 from maxrl.run.table import coverage
 from results.lab.data import evaluations, means, paired, runs, tested
 from results.lab.figures import (
-    banded,
+    curve,
     guess_curve,
     guess_level,
     level,
@@ -77,7 +77,6 @@ for name, rate in BEST.items():
     RUNS["comparison"] |= from_bases13(SEEDS, [name], [rate])
     MODELS[name] = f"maze13/seed{{seed}}/{name}-lr{rate}"
 TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
-KEPT_EVERY = 5  # steps of a kept row
 GUESSED = "13x13 mazes"
 # MaxRL with the penalty is level with it in the search (.453 and .452) and takes twice the time.
 OWN = "maxrl"
@@ -101,28 +100,29 @@ def search():
     """Every arm of the first seed on validation mazes."""
     rows = []
     for arm, seeds in sorted(runs("maze13", steps=STEPS).items()):
-        if SEARCHED in seeds:
+        if SEARCHED in seeds and "-lr" in arm:
             ends = [evaluations(seeds[SEARCHED], k)[-1] for k in KS]
             last = [means(seeds[SEARCHED], key, 50)[-1] for key in MEASURED]
             rows.append([arm, *(f"{value:.3f}" for value in ends + last)])
     table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
 
 
-def clock(rows: list[dict]) -> np.ndarray:
-    """Seconds of a run's steps up to each of its evaluations."""
-    spent = np.cumsum([KEPT_EVERY * row["seconds"] for row in rows])
+def clock(rows: list[dict], of: str = "seconds") -> np.ndarray:
+    """Seconds, or rollouts, of a run's steps up to each of its evaluations."""
+    steps = np.diff([-1, *(row["step"] for row in rows)])
+    spent = np.cumsum(steps * [row[of] for row in rows])
     return np.array([at for at, row in zip(spent, rows) if "eval/pass@1" in row])
 
 
-def in_equal_time(found: dict) -> dict:
+def at_equal(of: str, found: dict) -> dict:
     """{pair: differences (ks, seeds)} on validation mazes when the shorter run of each seed ends,
     on the line between two evaluations of the longer one."""
     gaps = {}
     for name, other in PAIRS:
         pair = [(found[name][seed], found[other][seed]) for seed in found[name]]
-        ends = [min(clock(rows)[-1] for rows in two) for two in pair]
+        ends = [min(clock(rows, of)[-1] for rows in two) for two in pair]
         at = [
-            [np.interp(end, clock(rows), evaluations(rows, k)) for end, rows in zip(ends, side)]
+            [np.interp(end, clock(rows, of), evaluations(rows, k)) for end, rows in zip(ends, side)]
             for side in zip(*pair)
             for k in KS
         ]
@@ -149,7 +149,8 @@ def tables():
         ["seconds of all steps, seed by seed", ""],
         [[name, " / ".join(f"{at:.0f}" for at in ends)] for name, ends in seconds.items()],
     )
-    leads("equal time, validation", pass_columns(KS), in_equal_time(found))
+    for of in ("seconds", "rollouts"):
+        leads(f"equal {of}, validation", pass_columns(KS), at_equal(of, found))
     each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]
     table(["test, seed by seed", *pass_columns(KS)], each)
 
@@ -160,7 +161,7 @@ def covered13() -> dict:
     ks = [1, 2, 4, 8, 16, 32, 64]
     curves = coverage(tested("maze13/test.json"), ks)
     lines = [guess_curve(GUESSED, ks)]
-    lines += [banded(name, ks, values.mean(1)) for name, values in curves.items()]
+    lines += [curve(name, ks, values.mean((0, 1))) for name, values in curves.items()]
     axes = {"xscale": "log", "xticks": [1, 4, 16, 64]}
     panels = [panel("test", "k, samples", "pass@k, 13x13 mazes", lines, **axes)]
     lines = []
@@ -170,7 +171,8 @@ def covered13() -> dict:
     panels.append(panel("training", "seconds of one core", "pass@8, validation", lines))
     panels[-1]["levels"] = guess_level(GUESSED, 8)
     return {
-        "title": "",
+        "title": "In less time rounds solve more 13x13 mazes than GRPO at its best, Algorithm 1 "
+        "as many",
         "caption": "13x13 mazes, .3M parameters (reduced scale), Muon, weak bases (pass@1 .015 "
         f"before RL), {STEPS} steps of 512 rollouts, each method at its best rate on one other "
         f"seed; {len(found['maxrl'])} seeds: mean and 95 % interval (left), mean and each of them "

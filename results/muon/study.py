@@ -68,9 +68,6 @@ RUNS = {
         "weak", SEEDS[:1], METHODS, ["adamw-1e-4", "adamw-3e-4", "muon-1e-4-x4", "muon-3e-4-x4"]
     ),
 }
-# MaxRL with GRPO's penalty, after GRPO with it was best of the three from this base.
-PENALTY = {"maxrl-kl.04": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04"}
-RUNS["penalty"] = with_optimizers("weak", SEEDS[:1], PENALTY, ["muon-1e-4-x4", "muon-3e-4-x4"])
 RUNS["best"] = {}
 for method, best in BEST.items():
     RUNS["best"] |= with_optimizers("strong", SEEDS[1:], {method: METHODS[method]}, best)

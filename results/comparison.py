@@ -42,12 +42,15 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 def tables():
     best = "grpo-kl.04"
     settings = {
-        "13x13 mazes, Algorithm 1": (in_file("maze13/test.json", OWN, best), "13x13 mazes"),
-        "13x13 mazes, both with KL": (
+        "13x13 mazes, plain MaxRL": (in_file("maze13/test.json", OWN, best), "13x13 mazes"),
+        "13x13 mazes, MaxRL with KL": (
             in_file("maze13/test.json", "maxrl-kl.04", best),
             "13x13 mazes",
         ),
-        "13x13 mazes, rounds": (in_file("maze13/test.json", "rounds", best), "13x13 mazes"),
+        "13x13 mazes, MaxRL in rounds": (
+            in_file("maze13/test.json", "rounds", best),
+            "13x13 mazes",
+        ),
         "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
         "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),
         "reversed texts": (in_files("texts", "reverse_text-test"), "reversed texts"),

@@ -109,9 +109,9 @@ def search():
 
 def clock(rows: list[dict], of: str = "seconds") -> np.ndarray:
     """Seconds, or rollouts, of a run's steps up to each of its evaluations."""
-    steps = np.diff([-1, *(row["step"] for row in rows)])
-    spent = np.cumsum(steps * [row[of] for row in rows])
-    return np.array([at for at, row in zip(spent, rows) if "eval/pass@1" in row])
+    ends = np.array([0, *(row["step"] + 1 for row in rows)])
+    spent = np.cumsum([0, *(np.diff(ends) * [row[of] for row in rows])])
+    return np.interp(EVERY * np.arange(1, STEPS // EVERY + 1), ends, spent)
 
 
 def at_equal(of: str, found: dict) -> dict:

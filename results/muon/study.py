@@ -82,7 +82,6 @@ WORDS = ("train.py gsm8k_laptop_sft", "train.py gsm8k_laptop")
 RUNS["texts"] = from_bases("muon/texts", *WORDS, TEXTS, SEEDS[:1])
 SMOLLM2 = {
     "adamw-3e-5": "--lr 3e-5",
-    "muon-3e-5-x1": "--optimizer muon --lr 3e-5 --muon-lr-scale 1",
     "muon-3e-5-x4": "--optimizer muon --lr 3e-5 --muon-lr-scale 4",
 }
 SMALL = "--task.directory word_problems --eval-every 0"

@@ -22,10 +22,8 @@ import torch
 from maxrl.run.origin import commit
 
 MUON = ["--optimizer", "muon"]
-# A right walk has at most 22 tokens.
-LIMIT = ["--max-response", "32"]
 RATE = ["--lr", "3e-4"]
-BASE = [*MUON, *LIMIT, "--stop-at-pass", ".08", "--eval-every", "20"]
+BASE = [*MUON, "--stop-at-pass", ".08", "--eval-every", "20"]
 # Each at its best rate of results/muon.
 ARMS = {
     "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 400",
@@ -59,7 +57,7 @@ def main():
         shutil.rmtree(out, ignore_errors=True)
         warm_up = timed(["maze9_laptop_sft", *BASE, "--seed", seed, "--out", f"{out}/base"])
         for arm in args.arms.split(","):
-            options = [*ARMS[arm].split(), *MUON, *LIMIT, *RATE, "--eval-every", "0"]
+            options = [*ARMS[arm].split(), *MUON, *RATE, "--eval-every", "0"]
             run = ["maze9_laptop", "--init", f"{out}/base", "--out", f"{out}/{arm}"]
             trained = timed([*run, *options, "--seed", seed])
             rows = [f"{out}/base", f"{out}/{arm}"]
@@ -71,7 +69,7 @@ def main():
                 "commit": commit(),
                 "note": args.note,
                 "arm": arm,
-                "options": " ".join([ARMS[arm], *MUON, *LIMIT, *RATE]),
+                "options": " ".join([ARMS[arm], *MUON, *RATE]),
                 "seed": int(seed),
                 "seconds": round(warm_up[0] + trained[0], 1),
                 "cpu_seconds": round(warm_up[1] + trained[1], 1),

@@ -158,9 +158,8 @@ def update(
     if not finite:
         policy.restore_buffers()
     # If no rank has a verdict, this count is 0 and the weights must stay, but weight decay and
-    # momentum would move them.
-    # Muon's steps are as long as its rate says whatever the gradient: without one, as after a
-    # collapse, its momentum would move the matrices for hundreds of steps.
+    # momentum would move them. Muon's steps have one size whatever the gradient's: without one, as
+    # after a collapse, its momentum would move the matrices for hundreds of steps.
     elif stats[policy.items] and (stats["grad_norm"] or cfg.optimizer != "muon"):
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.

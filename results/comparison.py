@@ -8,7 +8,6 @@ from results.lab.data import by_seed, tested
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, interval
 from results.lab.tables import leads, table
-from results.maze13.study import OWN
 from results.ten_seeds import found as ten_seeds
 from results.ten_seeds.study import gaps
 
@@ -17,7 +16,7 @@ FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
 
 def in_file(name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> tuple[np.ndarray, np.ndarray]:
-    """pass@k of MaxRL and of GRPO, (ks, seeds), two rows of a test of all seeds."""
+    """pass@k of MaxRL and of GRPO, (ks, seeds), from two rows of a test of all seeds."""
     found = coverage(tested(name), KS)
     return found[maxrl].mean(1).T, found[grpo].mean(1).T
 
@@ -40,17 +39,12 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 
 
 def tables():
-    best = "grpo-kl.04"
+    test, mazes = "maze13/test.json", "13x13 mazes"
+    forms = {"plain MaxRL": "maxrl", "MaxRL with KL": "maxrl-kl.04", "MaxRL in rounds": "rounds"}
     settings = {
-        "13x13 mazes, plain MaxRL": (in_file("maze13/test.json", OWN, best), "13x13 mazes"),
-        "13x13 mazes, MaxRL with KL": (
-            in_file("maze13/test.json", "maxrl-kl.04", best),
-            "13x13 mazes",
-        ),
-        "13x13 mazes, MaxRL in rounds": (
-            in_file("maze13/test.json", "rounds", best),
-            "13x13 mazes",
-        ),
+        f"{mazes}, {n}": (in_file(test, row, "grpo-kl.04"), mazes) for n, row in forms.items()
+    }
+    settings |= {
         "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
         "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),
         "reversed texts": (in_files("texts", "reverse_text-test"), "reversed texts"),

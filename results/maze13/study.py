@@ -156,7 +156,7 @@ def tables():
 
 
 def covered13() -> dict:
-    """pass@k of the test; pass@8 on validation mazes against steps and against seconds."""
+    """pass@k of the test; pass@8 on validation mazes against seconds."""
     found = with_all_methods()
     ks = [1, 2, 4, 8, 16, 32, 64]
     curves = coverage(tested("maze13/test.json"), ks)

@@ -29,6 +29,7 @@ plots.STYLE |= {
     "maxrl-kl.04": ("MaxRL", "#f2a27a", "D"),
     "grpo-kl.04": ("GRPO", "#86cde6", "^"),
     "rare": plots.STYLE["maxrl_rare"],
+    "smoothing": plots.STYLE["differential_smoothing"],
     "muon": ("MaxRL in rounds, Muon", "#00594f", "X"),
 }
 

@@ -28,3 +28,11 @@ def others(seeds, methods, rates) -> dict:
 
 
 RUNS = {"search": others(SEEDS[:1], OTHERS, RATES)}
+# By pass@1 + pass@8 at the end of the search.
+BEST = {"pkpo": RATES[0], "smoothing": RATES[0], "grpo-entropy.003": RATES[0]}
+RUNS["comparison"] = {}
+MODELS = {}
+for name, rate in BEST.items():
+    RUNS["comparison"] |= others(SEEDS[1:], [name], [rate])
+    MODELS[name] = f"others/seed{{seed}}/{name}-{rate}"
+TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}

@@ -1,16 +1,7 @@
 """The paper's Figure 3: more rollouts a prompt, for MaxRL and for GRPO with a KL penalty."""
 
-import numpy as np
-
-from maxrl.plots import called
-from maxrl.run.table import coverage
-from results.lab.data import paper, tested
-from results.lab.figures import banded, curve, guess_level, level, panel, theirs
-from results.lab.guessing import guessing
-from results.lab.intervals import ahead, interval
 from results.lab.runs import evaluation, product
-from results.lab.tables import pass_columns, summary, table
-from results.maze13.study import BEST, GUESSED, KS, METHODS, RL, SEEDS
+from results.maze13.study import BEST, METHODS, RL, SEEDS
 
 # The first seeds of the 13x13 mazes, whose models with 32 rollouts are those of that study.
 SEEDS = SEEDS[:3]

@@ -223,8 +223,8 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
     # Without info.json, which is written last, it is half a set.
     if not (folder / "info.json").exists():
         raise FileNotFoundError(
-            f"there is no complete data set in {folder}: in a clone of the repository, "
-            f"run python -m {command}"
+            f"there is no complete data set {directory}, here or in {DATA}: in a clone of the "
+            f"repository, run python -m {command}"
         )
     again = f"python -m {command} --out {shlex.quote(str(folder))} --overwrite"
     fix = f"{again} (and the options that info.json names)"

@@ -1,7 +1,11 @@
 """Other methods of the paper's Table 3 on 9x9 mazes from strong bases, beside MaxRL and GRPO."""
 
+from maxrl.plots import called
+from maxrl.run.table import coverage
+from results.lab.data import runs, tested
 from results.lab.runs import evaluation, product
-from results.muon.study import OPTIMIZERS, RL, SEEDS
+from results.lab.tables import leads, pass_columns, summary, table
+from results.muon.study import KS, MEASURED, OPTIMIZERS, RL, SEEDS, arm_rows
 
 # PKPO's k and the smoothing's gamma (.05, as it is without an option) are the paper's.
 OTHERS = {
@@ -12,6 +16,13 @@ OTHERS = {
 }
 # The best rates of MaxRL and of GRPO with a penalty there.
 RATES = ("muon-3e-4-x4", "muon-3e-4-x8")
+# Of the study of Muon, whose runs and tests these stand beside.
+KNOWN = {
+    "base": "base",
+    "maxrl": "maxrl-muon-3e-4-x4",
+    "rounds": "rounds-muon-3e-4-x4",
+    "grpo-kl.04": "grpo-muon-3e-4-x8",
+}
 KEPT_STEPS = 20
 
 
@@ -36,3 +47,22 @@ for name, rate in BEST.items():
     RUNS["comparison"] |= others(SEEDS[1:], [name], [rate])
     MODELS[name] = f"others/seed{{seed}}/{name}-{rate}"
 TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
+
+
+def tables():
+    """The search; then each method and those of the study of Muon, tested once on three seeds."""
+    found = {arm: {SEEDS[0]: of[SEEDS[0]]} for arm, of in runs("others", steps=350).items()}
+    heads = [*pass_columns(KS), *MEASURED.values()]
+    table([f"search, seed {SEEDS[0]}, validation", *heads], arm_rows(found, sorted(found)))
+    known = coverage(tested("muon/mazes-test.json"), KS)
+    every = {name: known[row] for name, row in KNOWN.items()} | coverage(
+        tested("others/test.json"), KS
+    )
+    passed = {name: values.mean(1).T for name, values in every.items()}
+    summary("test, 95 % over seeds", pass_columns(KS), passed)
+    gaps = {}
+    for other in [*BEST, "grpo-kl.04"]:
+        gaps[f"MaxRL minus {called(other)}"] = passed["maxrl"] - passed[other]
+    for name in BEST:
+        gaps[f"{called(name)} minus GRPO, kl.04"] = passed[name] - passed["grpo-kl.04"]
+    leads("test, paired by seed", pass_columns(KS), gaps)

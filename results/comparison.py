@@ -40,7 +40,7 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 
 def tables():
     test, mazes = "maze13/test.json", "13x13 mazes"
-    forms = {"plain MaxRL": "maxrl", "MaxRL with KL": "maxrl-kl.04", "MaxRL in rounds": "rounds"}
+    forms = {"KL for GRPO": "maxrl", "KL for both": "maxrl-kl.04", "rounds, KL for GRPO": "rounds"}
     settings = {
         f"{mazes}, {n}": (in_file(test, row, "grpo-kl.04"), mazes) for n, row in forms.items()
     }
@@ -51,12 +51,15 @@ def tables():
     }
     rows = []
     for name, ((maxrl, grpo), test_set) in settings.items():
-        cells = [cell for gap in maxrl - grpo for cell in (interval(gap, "+"), ahead(gap))]
-        levels = [f"{value:.2f}" for value in (grpo[1].mean(), maxrl[1].mean())]
-        guess = guessing(test_set, KS[1:])[0]
-        rows.append([name, *cells, " → ".join(levels), f"{guess:.2f}"])
-    heads = ("pass@1, 95 %", "ahead on", "pass@8, 95 %", "ahead on", "pass@8: GRPO → MaxRL")
-    table(["MaxRL minus GRPO", *heads, "guessing"], rows)
+        cells = []
+        for own, other in zip(maxrl, grpo):
+            cells.append(f"{other.mean():.2f} → {own.mean():.2f}")
+            cells.append(f"{interval(own - other, '+')}, {ahead(own - other)}")
+        blind = (f"{value:.2f}" for value in guessing(test_set, KS))
+        rows.append([name, *cells, " / ".join(blind)])
+    gap = "MaxRL minus GRPO, ahead on"
+    heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
+    table(["equal steps, 95 %", *heads, "guessing"], rows)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")

@@ -171,8 +171,7 @@ def covered13() -> dict:
     panels.append(panel("training", "seconds of one core", "pass@8, validation", lines))
     panels[-1]["levels"] = guess_level(GUESSED, 8)
     return {
-        "title": "MaxRL in rounds solves more 13x13 mazes than GRPO after the same steps, with 1.5 "
-        "times its rollouts",
+        "title": "In rounds, with 1.5 times the rollouts, MaxRL solves more 13x13 mazes than GRPO",
         "caption": "13x13 mazes, .3M parameters (reduced scale), Muon, weak bases (pass@1 .015 "
         f"before RL), {STEPS} steps of 16 prompts x 32 rollouts (rounds: 32 x 8 to 32, in all 1.5 "
         "times as many), each method at its best rate on one other seed; means of "

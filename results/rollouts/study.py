@@ -1,24 +1,104 @@
 """The paper's Figure 3: more rollouts a prompt, for MaxRL and for GRPO with a KL penalty."""
 
+import numpy as np
+
+from maxrl.plots import called
+from maxrl.run.table import coverage
+from results.lab.data import paper, tested
+from results.lab.figures import panel, seed_curves, theirs
 from results.lab.runs import evaluation, product
-from results.maze13.study import BEST, METHODS, RL, SEEDS
+from results.lab.tables import leads, pass_columns, summary
+from results.maze13.study import BEST, KS, METHODS, RL, SEEDS
 
 # The first seeds of the 13x13 mazes, whose models with 32 rollouts are those of that study.
 SEEDS = SEEDS[:3]
-ROLLOUTS = (4, 16, 64, 128)
+ROLLOUTS = (4, 16, 128)
 KNOWN = 32
 SCALED = ("maxrl", "grpo-kl.04")
+# Added when the others with 4 rollouts were known: is it the penalty?
+CONTROL = "maxrl-kl.04"
 KEPT_STEPS = 20
-RUNS = {}
+
+
+def with_rollouts(name: str, count: int) -> dict:
+    """A method with so many rollouts from the base of each seed, at its best rate with 32."""
+    words = METHODS[name].replace(f"--rollouts {KNOWN}", f"--rollouts {count}")
+    values = {"rate": [BEST[name]], "method": [(f"{name}-{count}", words)]}
+    return product("seed{seed}/{method[0]}", RL, seed=SEEDS, **values)
+
+
+RUNS = {str(count): {} for count in ROLLOUTS}
 MODELS = {}
-# A stage a number of rollouts; the rate is the best one of 32.
-for count in ROLLOUTS:
-    RUNS[f"{count}"] = {}
+for name, counts in {SCALED[0]: ROLLOUTS, SCALED[1]: ROLLOUTS, CONTROL: (4,)}.items():
+    for count in counts:
+        RUNS[str(count)] |= with_rollouts(name, count)
+        MODELS[f"{name}-{count}"] = f"rollouts/seed{{seed}}/{name}-{count}"
+CONTROLS = {f"{CONTROL}-4": MODELS.pop(f"{CONTROL}-4")}
+HOW = "--prompts 256 --samples 64"
+TESTS = {
+    "test.json": evaluation(HOW, MODELS, seed=SEEDS),
+    "control-test.json": evaluation(HOW, CONTROLS, seed=SEEDS),
+}
+
+
+def passed() -> dict[str, np.ndarray]:
+    """{arm: pass@k (ks, seeds)} on the test, with 32 rollouts from the study of 13x13 mazes."""
+    found = coverage(tested("rollouts/test.json"), KS)
+    found |= coverage(tested("rollouts/control-test.json"), KS)
+    known = coverage(tested("maze13/test.json"), KS)
+    found |= {f"{name}-{KNOWN}": known[name] for name in (*SCALED, CONTROL)}
+    found["base"] = known["base"]
+    return {arm: values.mean(1)[: len(SEEDS)].T for arm, values in found.items()}
+
+
+def arms(name: str) -> list[str]:
+    """The arms of a method, from few rollouts to many."""
+    return [f"{name}-{count}" for count in sorted([*ROLLOUTS, KNOWN])]
+
+
+def tables():
+    """Every number of rollouts; MaxRL minus GRPO at each; what each method gains from 4 to 128."""
+    found = passed()
+    names = ["base", *arms(SCALED[0]), *arms(SCALED[1]), f"{CONTROL}-4", f"{CONTROL}-{KNOWN}"]
+    summary("test, 95 %", pass_columns(KS), {arm: found[arm] for arm in names})
+    gaps = {}
+    for own, other in zip(*map(arms, SCALED)):
+        gaps[f"{own.rpartition('-')[2]} rollouts"] = found[own] - found[other]
+    leads(f"{called(SCALED[0])} minus {called(SCALED[1])}, test", pass_columns(KS), gaps)
+    gains = {}
     for name in SCALED:
-        words = METHODS[name].replace(f"--rollouts {KNOWN}", f"--rollouts {count}")
-        arm = f"{name}-{count}"
-        RUNS[f"{count}"] |= product(
-            f"seed{{seed}}/{arm}", RL, seed=SEEDS, rate=[BEST[name]], method=[(arm, words)]
-        )
-        MODELS[arm] = f"rollouts/seed{{seed}}/{arm}"
-TESTS = {"test.json": evaluation("--prompts 256 --samples 64", MODELS, seed=SEEDS)}
+        few, *_, many = (np.log(found[arm]) for arm in arms(name))
+        gains[called(name)] = np.log(few / many)
+    own, other = gains.values()
+    gains["MaxRL minus GRPO"] = own - other
+    title = "log of -log pass@k at 4 divided by that at 128"
+    leads(title, pass_columns(KS), gains)
+
+
+def figure3() -> dict:
+    """-log pass@k against the rollouts of a prompt, the paper's and ours."""
+    axes = {"xscale": "log", "yscale": "log", "xticks": [4, 8, 16, 32, 64, 128]}
+    panels = []
+    for k in (1, 128):
+        curves = {name: xy for name, xy in paper(3)[f"k={k}"].items() if name in ("grpo", "maxrl")}
+        title = f"paper: 17x17 mazes, pass@{k}"
+        panels.append(panel(title, "rollouts a prompt", f"-log pass@{k}", theirs(curves), **axes))
+    found = passed()
+    for i, k in enumerate(KS):
+        lines = []
+        for name in SCALED:
+            values = -np.log([found[arm][i] for arm in arms(name)])  # (rollouts, seeds)
+            lines.append(seed_curves(name, sorted([*ROLLOUTS, KNOWN]), values.T))
+        title = f"ours: 13x13 mazes, pass@{k}"
+        panels.append(panel(title, "rollouts a prompt", f"-log pass@{k}", lines, **axes))
+        panels[-1]["levels"] = {f"{-np.log(found['base'][i].mean()):.3f}": "base"}
+    return {
+        "title": "More rollouts a prompt help MaxRL more than GRPO, as in the paper",
+        "caption": "Ours: 13x13 mazes, .3M parameters (reduced scale), Muon, weak bases, 350 steps "
+        "of 16 prompts, GRPO with a KL penalty of .04; mean of 3 seeds and each of them (thin). "
+        "Paper: 9,000 steps of 256 prompts, GRPO without a penalty",
+        "panels": panels,
+    }
+
+
+FIGURES = {"figure3": figure3}

@@ -41,7 +41,7 @@ TESTS = {
 }
 
 
-def passed() -> dict[str, np.ndarray]:
+def tested_rollouts() -> dict[str, np.ndarray]:
     """{arm: pass@k (ks, seeds)} on the test, with 32 rollouts from the study of 13x13 mazes."""
     found = coverage(tested("rollouts/test.json"), KS)
     found |= coverage(tested("rollouts/control-test.json"), KS)
@@ -51,23 +51,29 @@ def passed() -> dict[str, np.ndarray]:
     return {arm: values.mean(1)[: len(SEEDS)].T for arm, values in found.items()}
 
 
-def arms(name: str) -> list[str]:
+def arms_by_rollouts(name: str) -> list[str]:
     """The arms of a method, from few rollouts to many."""
     return [f"{name}-{count}" for count in sorted([*ROLLOUTS, KNOWN])]
 
 
 def tables():
     """Every number of rollouts; MaxRL minus GRPO at each; what each method gains from 4 to 128."""
-    found = passed()
-    names = ["base", *arms(SCALED[0]), *arms(SCALED[1]), f"{CONTROL}-4", f"{CONTROL}-{KNOWN}"]
+    found = tested_rollouts()
+    names = [
+        "base",
+        *arms_by_rollouts(SCALED[0]),
+        *arms_by_rollouts(SCALED[1]),
+        f"{CONTROL}-4",
+        f"{CONTROL}-{KNOWN}",
+    ]
     summary("test, 95 %", pass_columns(KS), {arm: found[arm] for arm in names})
     gaps = {}
-    for own, other in zip(*map(arms, SCALED)):
+    for own, other in zip(*map(arms_by_rollouts, SCALED)):
         gaps[f"{own.rpartition('-')[2]} rollouts"] = found[own] - found[other]
     leads(f"{called(SCALED[0])} minus {called(SCALED[1])}, test", pass_columns(KS), gaps)
     gains = {}
     for name in SCALED:
-        few, *_, many = (np.log(found[arm]) for arm in arms(name))
+        few, *_, many = (np.log(found[arm]) for arm in arms_by_rollouts(name))
         gains[called(name)] = np.log(few / many)
     own, other = gains.values()
     gains["MaxRL minus GRPO"] = own - other
@@ -75,27 +81,33 @@ def tables():
     leads(title, pass_columns(KS), gains)
 
 
+def gains_panel(title: str, k: int, lines: list[dict]) -> dict:
+    """A panel of -log pass@k against the rollouts of a prompt."""
+    values = np.concatenate([np.ravel(one.get("seeds", one["y"])) for one in lines])
+    axes = {"xscale": "log", "yscale": "log", "xticks": [4, 8, 16, 32, 64, 128]}
+    axes["yticks"] = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5]
+    axes["ylim"] = (0.9 * values.min(), 1.1 * values.max())
+    return panel(f"{title}, pass@{k}", "rollouts a prompt", f"-log pass@{k}", lines, **axes)
+
+
 def figure3() -> dict:
     """-log pass@k against the rollouts of a prompt, the paper's and ours."""
-    axes = {"xscale": "log", "yscale": "log", "xticks": [4, 8, 16, 32, 64, 128]}
     panels = []
     for k in (1, 128):
         curves = {name: xy for name, xy in paper(3)[f"k={k}"].items() if name in ("grpo", "maxrl")}
-        title = f"paper: 17x17 mazes, pass@{k}"
-        panels.append(panel(title, "rollouts a prompt", f"-log pass@{k}", theirs(curves), **axes))
-    found = passed()
+        panels.append(gains_panel("paper: 17x17 mazes", k, theirs(curves)))
+    found = tested_rollouts()
     for i, k in enumerate(KS):
         lines = []
         for name in SCALED:
-            values = -np.log([found[arm][i] for arm in arms(name)])  # (rollouts, seeds)
+            values = -np.log([found[arm][i] for arm in arms_by_rollouts(name)])  # (rollouts, seeds)
             lines.append(seed_curves(name, sorted([*ROLLOUTS, KNOWN]), values.T))
-        title = f"ours: 13x13 mazes, pass@{k}"
-        panels.append(panel(title, "rollouts a prompt", f"-log pass@{k}", lines, **axes))
+        panels.append(gains_panel("ours: 13x13 mazes (reduced scale)", k, lines))
         panels[-1]["levels"] = {f"{-np.log(found['base'][i].mean()):.3f}": "base"}
     return {
-        "title": "More rollouts a prompt help MaxRL more than GRPO, as in the paper",
-        "caption": "Ours: 13x13 mazes, .3M parameters (reduced scale), Muon, weak bases, 350 steps "
-        "of 16 prompts, GRPO with a KL penalty of .04; mean of 3 seeds and each of them (thin). "
+        "title": "Within eight tries more rollouts help MaxRL more than GRPO with a KL penalty",
+        "caption": "Ours: .3M parameters, Muon, weak bases, 350 steps of 16 prompts, GRPO with a "
+        "KL penalty of .04; mean of 3 seeds and each of them (thin). "
         "Paper: 9,000 steps of 256 prompts, GRPO without a penalty",
         "panels": panels,
     }

@@ -3,17 +3,12 @@
 seedSEED-MODEL.jsonl is what results/smollm2/verdicts.py wrote, a line a test problem.
 """
 
-import numpy as np
-
-from maxrl.plots import called
-from results.lab.data import evaluations, passed, read_lines, runs
-from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import product
-from results.lab.tables import pass_columns, summary, table
 from results.smollm2_words.study import SFT, WORDS
 
 FEW = WORDS.replace("word_problems", "word_problems_32").replace("--eval-every 0", "")
-STEPS, EVERY, EPOCH = 80, 20, 2  # EPOCH: steps of 16 prompts in which each of 32 problems is seen
+STEPS, EVERY = 80, 20
+EPOCH = 2  # steps of 16 prompts, in which each of 32 problems is seen once
 VALIDATED = "--eval-prompts 64 --eval-samples 16 --eval-temperature 1 --eval-top-p 1 --eval-k 1,8"
 RL = (
     f"train.py gsm8k_smollm2_135m {FEW} --prompts 16 --rollouts 16 --lr 2e-5 --steps {STEPS} "

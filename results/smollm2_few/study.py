@@ -1,4 +1,4 @@
-"""The paper's Figure 4 with SmolLM2-135M: 40 epochs of 32 word problems.
+"""The paper's Figure 4 with SmolLM2-135M: 30 epochs of 32 word problems.
 
 seedSEED-MODEL.jsonl is what results/smollm2/verdicts.py wrote, a line a test problem.
 """
@@ -7,7 +7,7 @@ from results.lab.runs import product
 from results.smollm2_words.study import SFT, WORDS
 
 FEW = WORDS.replace("word_problems", "word_problems_32").replace("--eval-every 0", "")
-STEPS, EVERY = 80, 20
+STEPS, EVERY = 60, 20
 EPOCH = 2  # steps of 16 prompts, in which each of 32 problems is seen once
 VALIDATED = "--eval-prompts 64 --eval-samples 16 --eval-temperature 1 --eval-top-p 1 --eval-k 1,8"
 RL = (

@@ -59,7 +59,7 @@ def tables():
         rows.append([name, *cells, " / ".join(blind)])
     gap = "MaxRL minus GRPO, ahead on"
     heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
-    table(["equal steps, 95 %", *heads, "guessing"], rows)
+    table(["after equal steps, ± over seeds", *heads, "guessing"], rows)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")

@@ -173,10 +173,10 @@ def covered13() -> dict:
     return {
         "title": "In rounds, with 1.5 times the rollouts, MaxRL solves more 13x13 mazes than GRPO",
         "caption": "13x13 mazes, .3M parameters (reduced scale), Muon, weak bases (pass@1 .015 "
-        f"before RL), {STEPS} steps of 16 prompts x 32 rollouts (rounds: 32 x 8 to 32, in all 1.5 "
-        "times as many), each method at its best rate on one other seed; means of "
-        f"{len(found[OWN])} seeds (right: each of them, thin). Guessing: one of the 252 shortest "
-        "walks, blind to the maze",
+        f"before RL), {STEPS} steps of 16 prompts with 32 rollouts each (in rounds 32 "
+        "prompts with 8, 16 or 32), each method at its best learning rate on one other seed; "
+        f"means of {len(found[OWN])} seeds (right: each of them, thin). kl.04: with a KL penalty. "
+        "Guessing: one of the 252 shortest walks, blind to the maze",
         "panels": level(*panels),
     }
 

@@ -26,3 +26,21 @@ RUNS = {
         for name, words in TRAINED.items()
     },
 }
+
+# The checkpoint with the largest pass@1 + pass@8 on validation, where it is not the last.
+BEST = {(4, "grpo"): 40, (5, "grpo"): 20}
+TEST = "--directory word_problems_32 --prompts 96 --samples 32 --max-response 64"
+TESTS = {}
+
+
+def add_test(seed: int, model: str, where: str) -> None:
+    words = f"results/smollm2/verdicts.py runs/smollm2_few/seed{seed}/{where} {TEST}"
+    TESTS[f"seed{seed}-{model}.jsonl"] = words.split()
+
+
+for seed in SEEDS:
+    add_test(seed, "base", "base")
+    for method in METHODS:
+        add_test(seed, method, method)
+for (seed, method), steps in BEST.items():
+    add_test(seed, f"{method}-{steps}", f"{method}/step-{steps:06}")

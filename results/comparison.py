@@ -57,9 +57,9 @@ def tables():
             cells.append(f"{interval(own - other, '+')}, {ahead(own - other)}")
         blind = (f"{value:.2f}" for value in guessing(test_set, KS))
         rows.append([name, *cells, " / ".join(blind)])
-    gap = "MaxRL minus GRPO, ahead on"
+    gap = "MaxRL minus GRPO, seeds ahead"
     heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
-    table(["after equal steps, ± over seeds", *heads, "guessing"], rows)
+    table(["after equal steps, ± over seeds", *heads, "guessing, pass@1 / 8"], rows)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")

@@ -40,10 +40,12 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 
 def tables():
     test, mazes = "maze13/test.json", "13x13 mazes"
-    forms = {"KL for GRPO": "maxrl", "KL for both": "maxrl-kl.04", "rounds, KL for GRPO": "rounds"}
-    settings = {
-        f"{mazes}, {n}": (in_file(test, row, "grpo-kl.04"), mazes) for n, row in forms.items()
+    pairs = {
+        "KL for GRPO": ("maxrl", "grpo-kl.04"),
+        "no KL": ("maxrl", "grpo"),
+        "rounds, KL for GRPO": ("rounds", "grpo-kl.04"),
     }
+    settings = {f"{mazes}, {name}": (in_file(test, *pair), mazes) for name, pair in pairs.items()}
     settings |= {
         "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
         "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),

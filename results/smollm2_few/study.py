@@ -43,7 +43,10 @@ RUNS = {
 BEST = {(4, "grpo"): 40, (5, "grpo"): 20}
 TEST = f"--directory word_problems_32 --prompts 96 --samples {SAMPLES} --max-response 64"
 # What validation had before RL.
-HOW = "--task.directory word_problems_32 --split validation --prompts 64 --samples 16"
+HOW = (
+    "--task.directory word_problems_32 --split validation --prompts 64 --samples 16 "
+    "--temperature 1 --top-p 1"
+)
 TESTS = {
     "bases.json": evaluation(HOW, seed_models("smollm2_few", ["base"]), seed=SEEDS),
 }

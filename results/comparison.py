@@ -41,9 +41,9 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 def tables():
     test, mazes = "maze13/test.json", "13x13 mazes"
     pairs = {
-        "KL for GRPO": ("maxrl", "grpo-kl.04"),
-        "no KL": ("maxrl", "grpo"),
-        "rounds, KL for GRPO": ("rounds", "grpo-kl.04"),
+        "GRPO with KL": ("maxrl", "grpo-kl.04"),
+        "GRPO without KL": ("maxrl", "grpo"),
+        "GRPO with KL, MaxRL in rounds": ("rounds", "grpo-kl.04"),
     }
     settings = {f"{mazes}, {name}": (in_file(test, *pair), mazes) for name, pair in pairs.items()}
     settings |= {

@@ -58,23 +58,25 @@ for seed in (2, 3):
     for arm in ARMS:
         add_test(f"hard{seed}-{arm}", f"hard/seed{seed}/{arm}", HARD)
 
-# The last even step within the seconds of the 40 of rounds. At a constant rate these steps are the
-# first of the 40.
+# The last even step within the seconds of the 40 of rounds; of rounds (LONGER) within those of the
+# 40 of GRPO, by the mean of their first 40. At a constant rate these 40 are the same.
 EQUAL = {"seed2/grpo": 12, "seed2/maxrl": 12, "seed2/rloo": 14}
 EQUAL |= {"hard/seed2/grpo": 22, "hard/seed3/grpo": 18}
-RUNS["equal"] = {}
+LONGER = {"seed2/rounds": 102, "hard/seed2/rounds": 70, "hard/seed3/rounds": 78}
+RUNS |= {"equal": {}, "longer": {}}
 every = {name: words for some in RUNS.values() for name, words in some.items()}
-for name, steps in EQUAL.items():
-    shorter = f"{name}-{steps}"
+for name, steps in (EQUAL | LONGER).items():
     words = " ".join(every[name]).replace("--steps 40", f"--steps {steps}")
-    RUNS["equal"][shorter] = words.split()
-    file = shorter.replace("hard/seed", "hard").replace("/", "-")
-    add_test(file, shorter, HARD if name.startswith("hard") else "word_problems")
+    stage = "longer" if name in LONGER else "equal"
+    RUNS[stage][f"{name}-{steps}"] = words.split()
+    file = f"{name}-{steps}".replace("hard/seed", "hard").replace("/", "-")
+    add_test(file, f"{name}-{steps}", HARD if name.startswith("hard") else "word_problems")
 
 # What is compared: a model minus another.
 PAIRS = [("rounds", "grpo"), ("maxrl", "grpo"), ("rloo", "grpo"), ("maxrl", "rounds")]
 PAIRS += [(arm, "base") for arm in ARMS]
 PAIRS += [("rounds", f"{name.rpartition('/')[2]}-{steps}") for name, steps in EQUAL.items()]
+PAIRS += [(f"rounds-{steps}", other) for steps in LONGER.values() for other in ("grpo", "rounds")]
 PAIRS += [("maxrl-12", "grpo-12"), ("grpo-12", "base"), ("rloo-14", "base")]
 
 

@@ -83,7 +83,7 @@ PAIRS += [("maxrl-12", "grpo-12"), ("grpo-12", "base"), ("rloo-14", "base")]
 def trained(where: str) -> dict[str, dict]:
     """{arm: {seed: rows}} of the runs that were kept, of one of SETS."""
     found = runs("smollm2_words", "" if where == "seed" else f"{where}/")
-    return {name: found[name] for name in ARMS if name in found}
+    return {name: found[name] for name in sorted(found) if name.partition("-")[0] in ARMS}
 
 
 def samples_by_model(where: str) -> dict[tuple[int, str], list[dict]]:
@@ -154,7 +154,7 @@ def costs(kept: dict, title: str):
     for name, seeds in kept.items():
         for seed, metrics in seeds.items():
             sums = [f"{sum(row[key] for row in metrics):,.0f}" for key in ("rollouts", "seconds")]
-            rows.append([f"{title}, seed {seed}, {called(name)}", *sums])
+            rows.append([f"{title}, seed {seed}, {named(name)}", *sums])
     table(["steps of RL", "rollouts", "seconds"], rows)
 
 

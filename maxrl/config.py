@@ -141,8 +141,11 @@ class Config:
     clip: tuple[float, ...] = language_option(
         (0.2, 0.2), "The importance ratio is clipped to [1 - first, 1 + second].", above=0
     )
-    beta: float = language_option(
-        0.0, "Weight of the KL penalty (k3) to the frozen model of --init."
+    beta: float = language_option(0.0, "Weight of the KL penalty to the frozen model of --init.")
+    kl: str = language_option(
+        "k3",
+        "KL penalty: k3 has the gradient of KL(reference || model), k2 of KL(model || reference).",
+        choices=("k3", "k2"),
     )
     entropy_bonus: float = language_option(
         0.0,
@@ -290,6 +293,7 @@ class Config:
         for name, needed, has in (
             ("lora_alpha", "--lora-rank", self.lora_rank),
             ("lora_projections", "--lora-rank", self.lora_rank),
+            ("kl", "--beta", self.beta),
             ("muon_lr_scale", "--optimizer muon", self.optimizer == "muon"),
         ):
             refuse_if(

@@ -145,3 +145,15 @@ def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     log_q = (reference_log_probs - log_probs) * mask  # (..., N, L)
     # expm1 computes q - 1 without cancellation where q is near 1.
     return torch.expm1(log_q) - log_q
+
+
+def k2(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """Half of (log q)^2 per token, q = m_ref / m (Schulman 2020): never negative.
+
+    As a loss, with the samples held fixed, the expectation of its gradient is the gradient of
+    KL(m || reference). Its value is biased, so the metric `kl` is k3 whatever the loss has.
+
+    log_probs, reference_log_probs, mask and the result are (..., N, L).
+    """
+    log_q = (reference_log_probs - log_probs) * mask  # (..., N, L)
+    return log_q.square() / 2

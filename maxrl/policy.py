@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.learning.packing import micro_batches
 from maxrl.learning.update_stats import UpdateStats, per_token
-from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
+from maxrl.losses import k2, k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.metrics import Metrics
 from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
@@ -122,6 +122,7 @@ class SequencePolicy:
     clip: tuple[float, float] = (0.2, 0.2)  # (low, high) distance of the importance ratio from 1
     entropy_bonus: float = 0.0  # weight of the entropy, aggregated as the loss is
     beta: float = 0.0  # weight of the KL divergence from the reference, aggregated as the loss is
+    kl: str = "k3"  # or "k2": which divergence the penalty's gradient is of, see losses.py
     reference: Transformer | None = None  # for beta; it is frozen here
     kv_memory_gb: float = 0.0  # GiB that sampling may use; 0: wave_rows is the limit
     cuda_graphs: bool = True  # replay the steps of sampling on a GPU
@@ -361,6 +362,8 @@ class SequencePolicy:
                 reference, _ = self.forward(self.frozen, batch)
             kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
             stats.mean("kl", kl, batch)
+            if self.kl == "k2":
+                kl = k2(log_probs, reference, batch.mask)  # (G, M, L)
             loss = loss + self.beta * stats.total(batch, kl) / divisor
         if self.entropy_bonus:
             loss = loss - self.entropy_bonus * stats.total(batch, entropies) / divisor

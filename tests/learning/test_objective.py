@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from maxrl import checkpoint, losses
-from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
+from maxrl.losses import entropy, k2, k3, log_probs_and_entropies, policy_gradient_loss
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
 from tests.helpers.runs import refused
@@ -158,15 +158,34 @@ def test_k3_is_the_kl_divergence_in_expectation():
     assert without_cancellation == pytest.approx(0.5e-18, rel=1e-3)
 
 
+@pytest.mark.parametrize("penalty, reverse", [(k2, True), (k3, False)])
+def test_which_divergence_a_penalty_descends(penalty, reverse):
+    """Summed over the vocabulary with the samples' weights m held fixed, the gradient of k2 is that
+    of KL(m || ref), and the gradient of k3 that of KL(ref || m)."""
+    logits = normal(9).requires_grad_()
+    ref = normal(9, seed=1).log_softmax(0)
+    m = logits.log_softmax(0)
+    loss = (m.detach().exp() * penalty(m, ref, torch.ones(9))).sum()
+    (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    first, second = (m, ref) if reverse else (ref, m)
+    divergence = (first.exp() * (first - second)).sum()
+    (expected,) = torch.autograd.grad(divergence, logits, retain_graph=True)
+    close(found, expected)
+    other = (second.exp() * (second - first)).sum()
+    (wrong,) = torch.autograd.grad(other, logits)
+    assert (found - wrong).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("kl", ["k2", "k3"])
 @pytest.mark.parametrize("budget", [10**6, 20])
 @pytest.mark.parametrize("share", [True, False])
-def test_terms_of_the_loss_against_autograd(budget, share):
-    """beta and entropy bonus on top of the policy gradient, token aggregation, also of groups
-    without advantages.
+def test_terms_of_the_loss_against_autograd(budget, share, kl):
+    """Either KL penalty and an entropy bonus on top of the policy gradient, token aggregation, also
+    of groups without advantages.
     """
     model = tiny.model()
     reference = tiny.model(seed=1)
-    options = {"beta": 0.3, "entropy_bonus": 0.2, "reference": reference}
+    options = {"beta": 0.3, "kl": kl, "entropy_bonus": 0.2, "reference": reference}
     policy = tiny.policy(model, share, micro_batch_tokens=budget, **options)
     rollouts = tiny.rollouts()
     advantages = normal(4, 4)
@@ -183,10 +202,10 @@ def test_terms_of_the_loss_against_autograd(budget, share):
             theirs = tiny.row_logits(reference, prompt, response).log_softmax(-1)
             log_m = every[range(len(response)), response]
             log_q = theirs[range(len(response)), response] - log_m
-            kl = (log_q.exp() - log_q - 1).sum()
-            loss = loss - advantages[g, i] * log_m.sum() + 0.3 * kl
+            terms = {"k2": log_q.square() / 2, "k3": log_q.exp() - log_q - 1}
+            loss = loss - advantages[g, i] * log_m.sum() + 0.3 * terms[kl].sum()
             loss = loss + 0.2 * (every.exp() * every).sum()
-            kl_sum += kl.item()
+            kl_sum += terms["k3"].sum().item()
     tokens = rollouts.lengths.sum()
     (loss / tokens).backward()
     assert tiny.distance(ours, tiny.grads(model)) < 1e-10

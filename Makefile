@@ -45,7 +45,7 @@ demo: $(plots)  ## two CPU cores, five minutes: a transformer learns 9x9 mazes w
 	$(py) train.py maze9_laptop_sft --optimizer muon --stop-at-pass .08 --seed $(SEED) --out $(DEMO)/base --resume auto
 	printf '%s\n' $(demo_arms) | xargs -P $(JOBS) -L 1 bash -o pipefail -c \
 	    '$(demo_run) "$$@" --out $(DEMO)/$$0 2>&1 | while IFS= read -r line; do echo "$$0: $$line"; done'
-	$(py) -m maxrl.plots $(DEMO)/{grpo,maxrl} --out $(DEMO)/training.png
+	$(py) -m maxrl plots $(DEMO)/{grpo,maxrl} --out $(DEMO)/training.png
 	$(py) sample.py $(DEMO)/{base,maxrl} --split test
 	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --k 1,8 --plot $(DEMO)/coverage.png
 
@@ -86,7 +86,7 @@ lint: $(dev)  ## ruff and mypy
 	$(py) -m mypy
 
 toy: $(plots)  ## the model-free simulation, under a minute, with a picture
-	$(py) -m maxrl.toy --out runs
+	$(py) -m maxrl toy --out runs
 
 images_run = $(py) train.py images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
 images_all = $(addprefix runs/images$(SEED)/,supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 reinforce_mean-1024)
@@ -99,7 +99,7 @@ images: $(plots)  ## two CPU cores, a quarter of an hour: Figure 2 on drawn imag
 	$(images_run)/maxrl-16 --estimator maxrl --rollouts 16
 	$(images_run)/grpo-1024 --estimator grpo --rollouts 1024
 	$(images_run)/reinforce_mean-1024 --estimator reinforce_mean --rollouts 1024
-	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1,eval/pass@25,eval/top1 --out runs/images$(SEED)/figure2.png
+	$(py) -m maxrl plots $(images_all) --panels eval/pass@1,eval/pass@25,eval/top1 --out runs/images$(SEED)/figure2.png
 	$(py) eval.py $(images_all) --split validation --k 1,25 --against supervised --plot runs/images$(SEED)/coverage.png
 
 gsm8k-laptop: $(plots)  ## two CPU cores, about ten minutes: the GSM8K path on generated word problems, a model from scratch

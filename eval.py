@@ -25,18 +25,18 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, plots
-from maxrl.errors import UsageError
-from maxrl.evaluation import judge_samples
-from maxrl.io import chat_template, files
-from maxrl.io.arguments import check_least, named, parse
-from maxrl.parallel import distributed
-from maxrl.parallel.totals import Totals
-from maxrl.rewards.functions import count_faults
-from maxrl.run import cli, evaluation_options, setup, table
+from maxrl.analysis import plots, table
+from maxrl.models import chat_template, checkpoint
+from maxrl.run import cli, evaluation_options, setup
+from maxrl.run.evaluation import judge_samples
 from maxrl.run.logger import LINES
 from maxrl.run.setup import Asked, Judge
+from maxrl.system import distributed, files
+from maxrl.system.arguments import check_least, named, parse
+from maxrl.system.errors import UsageError
+from maxrl.system.totals import Totals
 from maxrl.tasks import Task
+from maxrl.tasks.rewards import count_faults
 
 
 def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:

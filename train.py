@@ -3,8 +3,8 @@ On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
 The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts, with rewards r_i of 0
 or 1. The gradient is the sum of A_i grad log m(z_i) over all rollouts i, divided by the number of
-response tokens as in Appendix F, or by what the recipe names instead (maxrl/losses.py). These
-methods differ in the formula of A_i alone (maxrl/advantages.py):
+response tokens as in Appendix F, or by what the recipe names instead (maxrl/learning/losses.py).
+These methods differ in the formula of A_i alone (maxrl/advantages/formulas.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.
@@ -22,25 +22,24 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from maxrl import build
 from maxrl.advantages import ADVANTAGES
-from maxrl.build import Learner
-from maxrl.config import Config
-from maxrl.evaluation import evaluate_if_due
+from maxrl.analysis.metrics import Metrics
+from maxrl.learning.config import Config
+from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
+from maxrl.learning.rounds import Responses, way_of_sampling
 from maxrl.learning.updates import learning_rate, means, minibatches
-from maxrl.metrics import Metrics
-from maxrl.parallel import distributed, sharding
-from maxrl.parallel.totals import Totals
-from maxrl.policy import Policy
-from maxrl.rewards.functions import Judge
-from maxrl.rollouts import with_verdict
-from maxrl.run import banner, cli, setup
+from maxrl.run import banner, build, cli, setup
+from maxrl.run.build import Learner
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
+from maxrl.run.evaluation import evaluate_if_due
 from maxrl.run.logger import Logger
-from maxrl.sampling.rounds import Responses, way_of_sampling
+from maxrl.sampling.rollouts import with_verdict
+from maxrl.system import distributed, sharding
+from maxrl.system.totals import Totals
 from maxrl.tasks import Task
+from maxrl.tasks.rewards import Judge
 
 
 def train(

@@ -19,9 +19,16 @@ from types import MappingProxyType
 
 from tqdm import tqdm
 
-from maxrl.errors import UsageError, escape_output
-from maxrl.io.arguments import Parser, check_least
-from maxrl.io.files import CHECKSUMS, DataError, read_info, read_json, write_checksums, write_json
+from maxrl.system.arguments import Parser, check_least
+from maxrl.system.errors import UsageError, escape_output
+from maxrl.system.files import (
+    CHECKSUMS,
+    DataError,
+    read_info,
+    read_json,
+    write_checksums,
+    write_json,
+)
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
 SPLITS = ("test", "validation", "train")

@@ -2,7 +2,7 @@
 
 from data.common import make_parser, one_line_errors, parsed
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 
 
 def drop_zeros(row: dict) -> dict:

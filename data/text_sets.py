@@ -13,9 +13,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from data.common import make_set
-from maxrl.errors import UsageError
-from maxrl.io.files import checksum, write_bytes
-from maxrl.io.tables import as_text, read_table
+from maxrl.system.errors import UsageError
+from maxrl.system.files import checksum, write_bytes
+from maxrl.system.tables import as_text, read_table
 
 HERE = Path(__file__).parent
 HUB = "https://huggingface.co/datasets"

@@ -19,6 +19,6 @@ def __getattr__(name: str) -> Any:
     """Import the trainer when it is asked for: the package itself needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from maxrl import trainer
+    from maxrl.run.trl import trainer
 
     return getattr(trainer, name)

@@ -1,7 +1,8 @@
 """The command `maxrl` of an installed package: `maxrl train` is `python train.py`.
 
 maxrl train | eval | sample              the scripts of these names
-maxrl grid | plots | report | toy        python -m maxrl.NAME
+maxrl plots | report | toy               figures, an HTML page, the simulation (maxrl/analysis)
+maxrl grid                               a run for every combination of options (maxrl/run)
 maxrl --version
 """
 
@@ -13,7 +14,8 @@ from maxrl import __version__
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("train", "eval", "sample")
-MODULES = ("grid", "plots", "report", "toy")
+MODULES = {name: f"maxrl.analysis.{name}" for name in ("plots", "report", "toy")}
+MODULES["grid"] = "maxrl.run.grid"
 
 
 def script(name: str) -> Path:
@@ -31,7 +33,7 @@ def main():
         # -P leaves the current directory out of the module path: code that lies there, as in a run
         # of somebody else's, is not imported. In a clone, that is where the package is.
         safely = [] if Path.cwd() == HERE.parent else ["-P"]
-        program = [*safely, "-m", f"maxrl.{name}"]
+        program = [*safely, "-m", MODULES[name]]
     elif name == "--version":
         print(f"maxrl {__version__}")
         sys.exit()

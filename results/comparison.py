@@ -3,7 +3,7 @@ of the front page."""
 
 import numpy as np
 
-from maxrl.run.table import coverage
+from maxrl.analysis.table import coverage
 from results.lab.data import by_seed, tested
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, interval

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from data.maze import prepare
-from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config
-from maxrl.io import user_code
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.recipes import RECIPES
+from maxrl.learning.config import Config
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import cli
+from maxrl.run.recipes import RECIPES
+from maxrl.system import user_code
 from maxrl.tasks.maze import VOCABULARY
 from tests import ROOT
 from tests.helpers import tiny

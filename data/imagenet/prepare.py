@@ -37,9 +37,9 @@ from data.common import (
     parsed,
     progress,
 )
-from maxrl.errors import UsageError
-from maxrl.io.files import DataError
-from maxrl.io.tables import open_parquet, parquet_rows
+from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError
+from maxrl.system.tables import open_parquet, parquet_rows
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import FORMATS, pillow, write_split
 

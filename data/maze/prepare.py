@@ -22,7 +22,7 @@ from data.common import (
     parsed,
     progress,
 )
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 from maxrl.tasks.base import DATA
 from maxrl.tasks.maze import generate
 

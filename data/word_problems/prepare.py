@@ -21,7 +21,7 @@ from tokenizers.trainers import BpeTrainer
 
 from data.common import SPLITS, make_parser, one_line_errors, parsed
 from data.text_sets import to_jsonl, write_texts
-from maxrl.io.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
+from maxrl.models.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
 from maxrl.tasks.gsm8k import REQUEST
 
 USUAL = 20

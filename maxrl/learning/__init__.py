@@ -1,1 +1,1 @@
-"""From rollouts and advantages to updates."""
+"""A recipe's options, the policy, losses, micro-batches, rounds and updates."""

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.prompts import split
+from maxrl.sampling.rollouts import MicroBatch, Rollouts
 
 LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
 

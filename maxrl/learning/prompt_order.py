@@ -10,13 +10,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from maxrl import rng
-from maxrl.config import Config
-from maxrl.errors import UsageError, blaming
-from maxrl.io import user_code
-from maxrl.parallel import distributed
-from maxrl.rewards.functions import task_class
+from maxrl.learning.config import Config
+from maxrl.system import distributed, rng, user_code
+from maxrl.system.errors import UsageError, blaming
 from maxrl.tasks.base import Task
+from maxrl.tasks.rewards import task_class
 
 
 @dataclass

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.parallel.totals import Totals
-from maxrl.rollouts import MicroBatch, Rollouts
+from maxrl.sampling.rollouts import MicroBatch, Rollouts
+from maxrl.system.totals import Totals
 
 
 class UpdateStats:

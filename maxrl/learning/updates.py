@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from maxrl import rng
-from maxrl.config import Config
-from maxrl.parallel import distributed
+from maxrl.learning.config import Config
+from maxrl.system import distributed, rng
 
 
 def means(cfg: Config, items: str, updates: list[dict]) -> dict[str, float]:

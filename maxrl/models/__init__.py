@@ -1,4 +1,7 @@
-"""Models by the `model_type` of their config.json."""
+"""Networks, their checkpoints, tokenizers and chat templates.
+
+FAMILIES and MODEL_TYPE are the `model_type` of a config.json.
+"""
 
 from collections.abc import Callable
 

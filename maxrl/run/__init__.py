@@ -1,0 +1,1 @@
+"""What keeps a run alive: setup, its directory, logs, evaluation; recipes/ and trl/."""

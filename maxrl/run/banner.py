@@ -3,8 +3,8 @@
 import shlex
 from pathlib import Path
 
-from maxrl.io.arguments import counted
-from maxrl.parallel import distributed
+from maxrl.system import distributed
+from maxrl.system.arguments import counted
 
 
 def opening(run, policy) -> list[str]:
@@ -55,7 +55,7 @@ def closing(run) -> list[str]:
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {
-        "report": ["python", "-m", "maxrl.report", cfg.out],
+        "report": ["python", "-m", "maxrl", "report", cfg.out],
         "samples": ["python", "-m", "maxrl", "sample", cfg.out, *code],
         "compare": ["python", "-m", "maxrl", "eval", *rows, *code],
     }

@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 from tqdm import tqdm
 
-from maxrl.errors import RunError, UsageError, describe_error, escape_output
-from maxrl.estimators.registry import RewardError
-from maxrl.io import user_code
+from maxrl.advantages.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
+from maxrl.system import user_code
+from maxrl.system.errors import RunError, UsageError, describe_error, escape_output
 
 # tqdm's own lock spans processes, and one that is killed might keep it.
 tqdm.set_lock(threading.RLock())

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, dashed, guess, typed
-from maxrl.recipes import RECIPES, find_recipe, is_record
+from maxrl.learning.config import Config
 from maxrl.run import dry_run
+from maxrl.run.recipes import RECIPES, find_recipe, is_record
+from maxrl.system.arguments import Parser, dashed, guess, typed
+from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, takes_text
 
 # The first field of each group of --help.

@@ -1,7 +1,7 @@
 """A run directory: who may write to it, how a run resumes from it, and when a run saves or stops.
 
-maxrl/checkpoint.py lists the files, and maxrl/io/files.py makes sure that each of them is
-complete. During a run there is also a file `lock`.
+maxrl/models/checkpoint.py lists the files, and maxrl/system/files.py makes sure that each of them
+is complete. During a run there is also a file `lock`.
 """
 
 import contextlib
@@ -20,14 +20,13 @@ from typing import Any, TextIO
 
 import torch
 
-from maxrl import checkpoint
-from maxrl.config import FREE_ON_RESUME, Config
-from maxrl.errors import RunError, UsageError
-from maxrl.io import chat_template, files
-from maxrl.parallel import distributed
-from maxrl.parallel.totals import Totals
+from maxrl.learning.config import FREE_ON_RESUME, Config
+from maxrl.models import chat_template, checkpoint
 from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
+from maxrl.system import distributed, files
+from maxrl.system.errors import RunError, UsageError
+from maxrl.system.totals import Totals
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75

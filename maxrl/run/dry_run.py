@@ -12,7 +12,7 @@ moments is added; the optimizer step needs next to nothing of its own:
               the keys and values of the responses with 20 bytes per logit of a decode step: at most
               --kv-memory-gb together, or all rows of --wave-rows at full length
     training  2 p for the bfloat16 weights (and 2 p for the reference's), the activations of a
-              micro-batch, 20 bytes per logit of a chunk (maxrl.losses.CHUNK)
+              micro-batch, 20 bytes per logit of a chunk (maxrl.learning.losses.CHUNK)
 
 With --shard true, sampling also needs the embedding table in float32, a tensor of its own beside
 bfloat16 weights. Training holds whole the parameters outside the layers and those of two layers
@@ -39,18 +39,18 @@ import contextlib
 
 import torch
 
-from maxrl.build import hidden_matrices
-from maxrl.checkpoint import Uninitialised
-from maxrl.config import Config
-from maxrl.errors import UsageError, refusing
-from maxrl.io.arguments import counted
-from maxrl.io.files import read_json
-from maxrl.io.hub_files import download, find, on_hub
-from maxrl.losses import CHUNK
+from maxrl.learning.config import Config
+from maxrl.learning.losses import CHUNK
+from maxrl.models.checkpoint import Uninitialised
+from maxrl.models.hub_files import download, find, on_hub
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
+from maxrl.run.build import hidden_matrices
 from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
+from maxrl.system.arguments import counted
+from maxrl.system.errors import UsageError, refusing
+from maxrl.system.files import read_json
 
 PROMPT = 256  # tokens of a prompt, assumed
 

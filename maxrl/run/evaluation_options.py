@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, check_least, dashed, typed
-from maxrl.recipes import repeated
+from maxrl.learning.config import Config
 from maxrl.run.command_line import add_field, overridden, refuse_code
+from maxrl.run.recipes import repeated
 from maxrl.run.setup import Asked
+from maxrl.system.arguments import Parser, check_least, dashed, typed
+from maxrl.system.errors import UsageError
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 # What judges; it is the same for all rows.

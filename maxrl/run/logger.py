@@ -11,16 +11,15 @@ from datetime import timedelta
 
 from tqdm import tqdm
 
-from maxrl.errors import RunError
-from maxrl.io import files
-from maxrl.metrics import Metrics, count_groups
-from maxrl.parallel import distributed
-from maxrl.parallel.totals import Totals
-from maxrl.rewards.functions import Rewards, count_faults
+from maxrl.analysis.metrics import Metrics, count_groups
+from maxrl.learning.rounds import Sampled
 from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
-from maxrl.sampling.rounds import Sampled
+from maxrl.system import distributed, files
+from maxrl.system.errors import RunError
+from maxrl.system.totals import Totals
+from maxrl.tasks.rewards import Rewards, count_faults
 
 # The metrics of a line on the screen, and their names there.
 SHOWN = {

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from maxrl.errors import FAULTS
-from maxrl.io import files
-from maxrl.metrics import is_success
-from maxrl.rewards.functions import task_class
+from maxrl.analysis.metrics import is_success
+from maxrl.system import files
+from maxrl.system.errors import FAULTS
 from maxrl.tasks.base import Task
+from maxrl.tasks.rewards import task_class
 
 NAME = "samples.jsonl"
 PROMPTS = 2  # of a line

@@ -14,30 +14,28 @@ from typing import cast
 
 import torch
 
-from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.build import Learner, make_policy
-from maxrl.config import LANGUAGE, Config
-from maxrl.errors import UsageError, refusing
-from maxrl.estimators.registry import RewardError, check_sizes, find
-from maxrl.io import chat_template
-from maxrl.io.arguments import dashed, typed
-from maxrl.io.files import read_json
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.models import from_config
+from maxrl.advantages.registry import RewardError, check_sizes, find
+from maxrl.learning.config import LANGUAGE, Config
+from maxrl.learning.policy import SequencePolicy
+from maxrl.learning.rounds import Responses
+from maxrl.models import chat_template, checkpoint, from_config
 from maxrl.models.lora import add_lora, merge
-from maxrl.parallel import distributed
-from maxrl.policy import SequencePolicy
-from maxrl.recipes import RECIPES
-from maxrl.rewards.functions import Judge, Rewards, Verdicts, probe
-from maxrl.rewards.ready import check_references
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.build import Learner, make_policy
 from maxrl.run.cli import say
+from maxrl.run.recipes import RECIPES
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.prompts import check_prompts
-from maxrl.sampling.rounds import Responses
+from maxrl.system import distributed
+from maxrl.system.arguments import dashed, typed
+from maxrl.system.errors import UsageError, refusing
+from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, NoSplit, Task, prompt_lengths
+from maxrl.tasks.ready import check_references
+from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 
 
 # ------------------------------------------------- for all scripts ------------------------------

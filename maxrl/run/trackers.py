@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from maxrl.errors import UsageError
-from maxrl.metrics import Metrics
+from maxrl.analysis.metrics import Metrics
+from maxrl.system.errors import UsageError
 
 # What TRL calls a metric.
 RENAMED = {

@@ -1,0 +1,1 @@
+"""The sampler with its KV cache, and the rollouts that it hands on."""

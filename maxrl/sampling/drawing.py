@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maxrl.losses import at_least_float32
+from maxrl.learning.losses import at_least_float32
 
 BLOCK = 128  # tokens that are added up before one of them is drawn, if there are more
 BELOW_1 = 1 - 2**-52

@@ -7,7 +7,7 @@ import torch
 
 from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.hf_config import TransformerConfig
-from maxrl.rollouts import Rollouts, joined
+from maxrl.sampling.rollouts import Rollouts, joined
 
 
 def in_waves(

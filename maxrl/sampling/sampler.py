@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl import rng
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
-from maxrl.rollouts import Rollouts
 from maxrl.sampling.cuda import CudaGraph, Late, on_host
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
+from maxrl.sampling.rollouts import Rollouts
+from maxrl.system import rng
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
 SHRINK_AT = 0.75  # ended rows are dropped if what is kept is at most this share of all rows

@@ -1,11 +1,14 @@
-"""The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
+"""Prompts and the verdicts on responses: tasks, reward functions and verifiers.
+
+TASKS has the tasks by name; one of another project is named package.module:Class or FILE.py:Class.
+"""
 
 import inspect
 import re
 from collections.abc import Callable
 
-from maxrl.errors import UsageError, blaming, refusing
-from maxrl.io.user_code import imported
+from maxrl.system.errors import UsageError, blaming, refusing
+from maxrl.system.user_code import imported
 from maxrl.tasks.base import Example, Task, example_of
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maxrl import verifiers
-from maxrl.errors import UsageError, blaming
-from maxrl.io.files import read_info
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.rollouts import Rollouts
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.sampling.rollouts import Rollouts
+from maxrl.system.errors import UsageError, blaming
+from maxrl.system.files import read_info
+from maxrl.tasks import verifiers
 from maxrl.tasks.rows import check_messages, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ is that text alone.
 from pathlib import Path
 
 from maxrl.tasks.base import BoxedAnswers, Example, open_set
-from maxrl.verifiers import verify_number
+from maxrl.tasks.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
 

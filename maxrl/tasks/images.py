@@ -19,7 +19,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 from maxrl.tasks.base import Example, ImageBatch, Task, open_set
 
 # Formats that Pillow may open; not EPS, for which it would start another program.

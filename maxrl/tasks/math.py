@@ -11,9 +11,9 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 
 from pathlib import Path
 
-from maxrl.io.hub_files import FILES
+from maxrl.models.hub_files import FILES
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, open_set
-from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
+from maxrl.tasks.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
 SETS = {

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.io.files import checksum
-from maxrl.rollouts import Rollouts
+from maxrl.sampling.rollouts import Rollouts
+from maxrl.system.files import checksum
 from maxrl.tasks.base import Example, Task, open_set
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint

@@ -3,7 +3,7 @@
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
 A file is JSONL, JSON, CSV (all values are texts) or parquet. A prompt is a text or chat messages.
-Reward functions (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or
+Reward functions (maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or
 else `solution`, is also the demonstration of the supervised warm-up if it is text. In Python a
 split may also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their
 methods.
@@ -12,8 +12,8 @@ methods.
 import contextlib
 from collections.abc import Sequence
 
-from maxrl.errors import UsageError
-from maxrl.io.files import DataError
+from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError
 from maxrl.tasks.base import Example, NoSplit, Task
 from maxrl.tasks.rows import read_rows, reference
 

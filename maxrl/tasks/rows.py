@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from maxrl.io.files import DataError, checksum
-from maxrl.io.hub_files import data_files
-from maxrl.io.tables import as_text, read_table
-from maxrl.verifiers import last_boxed, last_formula
+from maxrl.models.hub_files import data_files
+from maxrl.system.files import DataError, checksum
+from maxrl.system.tables import as_text, read_table
+from maxrl.tasks.verifiers import last_boxed, last_formula
 
 # What tasks, TRL and data sets on the hub call one column.
 NAMES = ("prompt", "problem", "question")

@@ -22,11 +22,11 @@ from torch import Tensor
 
 import train
 from maxrl.advantages import ADVANTAGES
-from maxrl.estimators.registry import estimator
-from maxrl.losses import at_least_float32
-from maxrl.rollouts import Rollouts, joined
-from maxrl.sampling import rounds
-from maxrl.sampling.rounds import Sampled, in_rounds, unsolved
+from maxrl.advantages.registry import estimator
+from maxrl.learning import rounds
+from maxrl.learning.losses import at_least_float32
+from maxrl.learning.rounds import Sampled, in_rounds, unsolved
+from maxrl.sampling.rollouts import Rollouts, joined
 
 
 @estimator(takes="binary", group=True, rounds=True, registry={})

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from maxrl import plots
+from maxrl.analysis import plots
 from results.lab.data import evaluations, means, runs
 from results.lab.figures import curve, panel
 from results.lab.intervals import interval

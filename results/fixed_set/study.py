@@ -6,7 +6,7 @@ five epochs before, on the fixed mazes themselves.
 
 import numpy as np
 
-from maxrl.run.table import coverage
+from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, paired, paper, runs, tested
 from results.lab.figures import guess_level, pair, seed_curves, seeds_said
 from results.lab.runs import evaluation, product, seed_models

@@ -16,14 +16,13 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.classifier import check_finite
-from maxrl.config import Config
-from maxrl.io import files
-from maxrl.io.arguments import named
-from maxrl.parallel import distributed
+from maxrl.learning.classifier import check_finite
+from maxrl.learning.config import Config
+from maxrl.models import checkpoint
 from maxrl.run import cli, evaluation_options, setup
+from maxrl.system import distributed, files
+from maxrl.system.arguments import named
 from results.lab.keep import digits
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of

@@ -31,10 +31,10 @@ import numpy as np
 import torch
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import SequencePolicy
-from maxrl.rollouts import Rollouts
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import Example
 from results.lab.data import read_json
 

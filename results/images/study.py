@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from maxrl.run.table import over_seeds
+from maxrl.analysis.table import over_seeds
 from results.lab.data import class_means, class_runs, image_rates, paper, read_json
 from results.lab.figures import curve, guess_level, pair, panel, seed_curves, seeds_said, theirs
 from results.lab.runs import evaluation, product, seed_models, sized

@@ -22,9 +22,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from maxrl import grid, plots
-from maxrl.errors import UsageError, escape_output
-from maxrl.io.files import write_text
+from maxrl.analysis import plots
+from maxrl.run import grid
+from maxrl.system.errors import UsageError, escape_output
+from maxrl.system.files import write_text
 from results.lab.data import RESULTS
 from results.lab.figures import write
 from results.lab.keep import keep

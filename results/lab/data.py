@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.metrics import pass_at_k
-from maxrl.run import table
+from maxrl.analysis import table
+from maxrl.analysis.metrics import pass_at_k
 
 RESULTS = Path(__file__).parents[1]
 # The k of a test of classifiers whose means are kept.

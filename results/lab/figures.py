@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl import plots
-from maxrl.io.files import write_text
-from maxrl.run.table import coverage, powers
+from maxrl.analysis import plots
+from maxrl.analysis.table import coverage, powers
+from maxrl.system.files import write_text
 from results.lab.data import in_blocks, paper
 from results.lab.guessing import guessing
 from results.lab.intervals import half_width

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from data.maze import prepare as mazes
-from maxrl.io.files import write_text
-from maxrl.metrics import exact_pass_at_k
+from maxrl.analysis.metrics import exact_pass_at_k
+from maxrl.system.files import write_text
 from maxrl.tasks import Task
 from maxrl.tasks.maze import Maze
 from results.lab.data import read_json

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from maxrl.metrics import mean_and_se
+from maxrl.analysis.metrics import mean_and_se
 
 
 @cache

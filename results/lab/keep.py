@@ -9,8 +9,8 @@ import json
 import statistics
 from pathlib import Path
 
-from maxrl.io.files import json_lines
-from maxrl.metrics import exact_pass_at_k
+from maxrl.analysis.metrics import exact_pass_at_k
+from maxrl.system.files import json_lines
 from results.lab.data import KS, RESULTS, read_json
 
 STEPS = 5

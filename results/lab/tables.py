@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable
 
-from maxrl.plots import called
+from maxrl.analysis.plots import called
 from results.lab.intervals import ahead, interval, side_by_side, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from maxrl.plots import called
-from maxrl.run.table import coverage
+from maxrl.analysis.plots import called
+from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, means, paired, runs, tested
 from results.lab.figures import (
     curve,

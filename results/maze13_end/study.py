@@ -52,9 +52,7 @@ def arms(seed: int, name: str, rates) -> dict:
 
 
 # A stage of the search for each method, so that it can be made in parts.
-RUNS = {
-    f"search-{name}": warmed(SEARCHED) | arms(SEARCHED, name, RATES[name]) for name in METHODS
-}
+RUNS = {f"search-{name}": warmed(SEARCHED) | arms(SEARCHED, name, RATES[name]) for name in METHODS}
 # {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
 BEST: dict[str, str] = {}
 TESTS: dict[str, list[str]] = {}

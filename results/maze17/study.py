@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from maxrl.run.table import coverage
+from maxrl.analysis.table import coverage
 from results.lab.data import means, paper, runs, tested
 from results.lab.figures import SOLVED, curve, level, panel
 from results.lab.intervals import with_error

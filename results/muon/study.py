@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from maxrl.plots import called
-from maxrl.run.table import coverage
+from maxrl.analysis.plots import called
+from maxrl.analysis.table import coverage
 from results.lab.data import RESULTS, evaluations, means, runs, tested
 from results.lab.figures import guess_level, panel, seed_curves
 from results.lab.intervals import side_by_side, with_error

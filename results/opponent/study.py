@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from maxrl.plots import called
+from maxrl.analysis.plots import called
 from results.lab.data import RESULTS, evaluations, means, read_json, runs
 from results.lab.intervals import side_by_side
 from results.lab.runs import product

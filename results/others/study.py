@@ -1,7 +1,7 @@
 """Other methods of the paper's Table 3 on 9x9 mazes from strong bases, beside MaxRL and GRPO."""
 
-from maxrl.plots import called
-from maxrl.run.table import coverage
+from maxrl.analysis.plots import called
+from maxrl.analysis.table import coverage
 from results.lab.data import runs, tested
 from results.lab.runs import evaluation, product
 from results.lab.tables import leads, pass_columns, summary, table

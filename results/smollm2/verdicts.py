@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint
-from maxrl.metrics import majority_vote
-from maxrl.parallel.distributed import use_bfloat16
-from maxrl.policy import SequencePolicy
+from maxrl.analysis.metrics import majority_vote
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.system.distributed import use_bfloat16
 from maxrl.tasks.gsm8k import Gsm8k
-from maxrl.verifiers import last_boxed, verify_number, verify_published_batch
+from maxrl.tasks.verifiers import last_boxed, verify_number, verify_published_batch
 
 AT_ONCE = 256  # rollouts
 

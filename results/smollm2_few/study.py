@@ -6,8 +6,8 @@ after fewer steps than its last MODEL-STEPS.
 
 import numpy as np
 
-from maxrl.plots import called
-from maxrl.run.table import coverage
+from maxrl.analysis.plots import called
+from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, paper, passed, read_lines, runs, tested
 from results.lab.figures import guess_level, pair, seed_curves, seeds_said
 from results.lab.intervals import side_by_side, with_error

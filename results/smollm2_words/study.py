@@ -6,8 +6,8 @@ wrote, a line a problem; MODEL-STEPS is a shorter run.
 
 import numpy as np
 
-from maxrl import plots
-from maxrl.plots import called
+from maxrl.analysis import plots
+from maxrl.analysis.plots import called
 from results.lab.data import RESULTS, passed, read_lines, runs
 from results.lab.figures import curve, guess_level, level, panel
 from results.lab.intervals import side_by_side, with_error

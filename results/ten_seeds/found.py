@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from maxrl.run.table import coverage
+from maxrl.analysis.table import coverage
 from results.lab.data import RESULTS, means, paired, runs, tested
 
 # Bases by where their warm-up stops: pass@1 on 64 validation mazes.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from maxrl.plots import called
+from maxrl.analysis.plots import called
 from results.lab.data import evaluations, means, runs
 from results.lab.intervals import interval
 from results.lab.runs import evaluation, product

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from maxrl.plots import called
-from maxrl.run.table import coverage, over_seeds
+from maxrl.analysis.plots import called
+from maxrl.analysis.table import coverage, over_seeds
 from results.lab.data import by_seed, paired, runs, tested
 from results.lab.figures import (
     SOLVED,

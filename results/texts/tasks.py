@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from maxrl.config import Config
-from maxrl.recipes.laptop import LAPTOP_RL, after, maze9_laptop_sft
+from maxrl.learning.config import Config
+from maxrl.run.recipes.laptop import LAPTOP_RL, after, maze9_laptop_sft
 from maxrl.tasks import Example, Task
 
 FILE = "results/texts/tasks.py"

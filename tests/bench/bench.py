@@ -71,8 +71,8 @@ def machine(device: str, threads: int) -> dict:
     """What a number means nothing without."""
     import torch
 
-    from maxrl.parallel.distributed import use_bfloat16
     from maxrl.run import origin
+    from maxrl.system.distributed import use_bfloat16
 
     found = {each.name.lower(): each.version for each in metadata.distributions()}
     return {

@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.build import make_optimizer
-from maxrl.classifier import ClassifierPolicy
-from maxrl.io.files import write_json
+from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.prompt_order import prefetched
 from maxrl.models import from_config
-from maxrl.recipes import imagenet, images_laptop
+from maxrl.run.build import make_optimizer
+from maxrl.run.recipes import imagenet, images_laptop
+from maxrl.system.files import write_json
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 from tests.bench import bench_turns
 from tests.bench.bench_turns import autocast, contest, repeated, sized

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 
-from maxrl.recipes import maze9_laptop
-from maxrl.rollouts import Rollouts
-from maxrl.sampling.rounds import in_rounds
+from maxrl.learning.rounds import in_rounds
+from maxrl.run.recipes import maze9_laptop
+from maxrl.sampling.rollouts import Rollouts
 from tests import ROOT
 from tests.bench.bench_text import FreshMazes, random_model, seeded
 from tests.bench.bench_trl import our_step, policy_of
@@ -66,7 +66,7 @@ def drawing(rates: torch.Tensor):
 
 
 def counted(rates: torch.Tensor, repeats: int = 20) -> float:
-    """The mean rollouts of a prompt in maxrl.sampling.rounds, with drawn rewards."""
+    """The mean rollouts of a prompt in maxrl.learning.rounds, with drawn rewards."""
     rewards = drawing(rates)
     places = list(range(len(rates)))
 

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.learning.policy import SequencePolicy
 from maxrl.models import attention
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import SequencePolicy
-from maxrl.recipes import maze17
-from maxrl.rollouts import Rollouts
+from maxrl.run.recipes import maze17
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.maze import ID, VOCABULARY, Maze
 from maxrl.tasks.maze import generate as make_mazes
-from maxrl.verifiers import verify_math_batch
+from maxrl.tasks.verifiers import verify_math_batch
 from tests.bench import bench_turns
 from tests.bench.bench_turns import Times, autocast, contest, peak_gb, row, sized, timed
 from tests.helpers import tiny

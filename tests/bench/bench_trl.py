@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 
 import train
-from maxrl import build
-from maxrl.policy import SequencePolicy
-from maxrl.recipes import maze9_laptop, maze17
-from maxrl.rollouts import with_verdict
+from maxrl.learning.policy import SequencePolicy
+from maxrl.learning.rounds import way_of_sampling
+from maxrl.run import build
 from maxrl.run.logger import step_totals
-from maxrl.sampling.rounds import way_of_sampling
+from maxrl.run.recipes import maze9_laptop, maze17
+from maxrl.sampling.rollouts import with_verdict
 from tests.bench import bench_turns
 from tests.bench.bench_text import WORDS, FreshMazes, peer, random_model
 from tests.bench.bench_turns import Times, counted, row, sized, timed

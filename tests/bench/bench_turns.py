@@ -10,7 +10,7 @@ from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from maxrl.parallel import distributed
+from maxrl.system import distributed
 
 device = torch.device("cpu")
 small = False

@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from maxrl import build, checkpoint
-from maxrl.io import files
-from maxrl.io.files import read_json
+from maxrl.models import checkpoint
 from maxrl.models.lora import add_lora
+from maxrl.run import build
+from maxrl.system import files
+from maxrl.system.files import read_json
 from tests.helpers.hostile import sentence
 from tests.helpers.runs import passed, refused, same_runs
 from tests.helpers.tables import each

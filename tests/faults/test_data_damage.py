@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from data import mathematics
-from maxrl.errors import UsageError
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.pictures import jpegs
 from tests.helpers.wholeness import damages

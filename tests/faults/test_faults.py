@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from maxrl.errors import RunError, UsageError
-from maxrl.io.files import read_json
+from maxrl.learning.policy import SequencePolicy
 from maxrl.learning.prompt_order import prefetched
-from maxrl.policy import SequencePolicy
 from maxrl.run import cli, directory
+from maxrl.system.errors import RunError, UsageError
+from maxrl.system.files import read_json
 from maxrl.tasks import Task
 from tests import ROOT
 from tests.helpers.runs import at_call, column, metrics, passed, refused, same_runs

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import eval as evaluation
 import sample
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io import chat_template
-from maxrl.io.arguments import fitted
-from maxrl.recipes import RECIPES, repeated
+from maxrl.learning.config import Config
+from maxrl.models import chat_template
+from maxrl.run.recipes import RECIPES, repeated
+from maxrl.system.arguments import fitted
+from maxrl.system.errors import UsageError
 from maxrl.tasks.maze import draw, verify
 from tests.helpers.command_lines import with_overrides
 from tests.helpers.hostile import NUMBERS, TEXTS, VALUES, many, sentence

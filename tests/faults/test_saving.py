@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from data.maze import prepare
-from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
-from maxrl.errors import UsageError
-from maxrl.io import files
+from maxrl import MaxRLConfig, MaxRLTrainer
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
 from maxrl.models.lora import has_lora
-from maxrl.policy import SequencePolicy
 from maxrl.run import directory
+from maxrl.system import files
+from maxrl.system.errors import UsageError
 from tests.helpers import tiny
 from tests.helpers.runs import SHORT, at_call, metrics, passed, refused
 
@@ -137,9 +138,9 @@ def test_what_a_report_reads_is_a_file(made, shell, name, odd):
     file = Path("run", name)
     file.unlink()
     ODD[odd](str(file))
-    refused(shell("maxrl/report.py", "run"), name)
+    refused(shell("maxrl/analysis/report.py", "run"), name)
     if name == "metrics.jsonl":
-        refused(shell("maxrl/plots.py", "run", "--out", "curves.png"), name)
+        refused(shell("maxrl/analysis/plots.py", "run", "--out", "curves.png"), name)
 
 
 def test_what_gets_its_name_is_on_the_disk(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from tests.helpers.started import python
 TWICE = """
 import pathlib, random, tempfile
 from tests.faults import torture
-from maxrl import checkpoint
+from maxrl.models import checkpoint
 with tempfile.TemporaryDirectory() as work:
     work = pathlib.Path(work)
     torture.prepare(work, ["sft"])

@@ -43,8 +43,8 @@ from tqdm import tqdm  # noqa: E402
 import train  # noqa: E402 (the forks start with it imported)
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
-from maxrl import checkpoint  # noqa: E402
-from maxrl.io.files import write_json  # noqa: E402
+from maxrl.models import checkpoint  # noqa: E402
+from maxrl.system.files import write_json  # noqa: E402
 from tests.helpers.started import free_port  # noqa: E402
 from tests.helpers.wholeness import differences, unsound  # noqa: E402
 

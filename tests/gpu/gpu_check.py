@@ -30,8 +30,8 @@ from unittest import mock
 import torch
 from torch.utils import collect_env
 
-from maxrl.recipes import maze9_laptop, maze17
 from maxrl.run import dry_run
+from maxrl.run.recipes import maze9_laptop, maze17
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from maxrl import checkpoint
+from maxrl.models import checkpoint
 from tests.gpu.pretended import cuda, settings, waits
 from tests.gpu.pretended.low_precision import FAMILIES, PROMPTS
 from tests.helpers.runs import refused, timeless

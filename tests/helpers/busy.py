@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-from maxrl import verifiers
+from maxrl.tasks import verifiers
 
 # These two take 1.4 and 0.5 s of CPU time.
 HEAVY = [

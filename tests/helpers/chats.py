@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from maxrl import checkpoint
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
 from tests.helpers import tiny
 
 TEMPLATE = (

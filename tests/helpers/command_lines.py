@@ -1,6 +1,6 @@
 """Options as one types them."""
 
-from maxrl.config import Config
+from maxrl.learning.config import Config
 from maxrl.run.command_line import option_parser, overridden
 
 

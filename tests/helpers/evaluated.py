@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.io.files import read_json
 from maxrl.sampling.sampler import noise
+from maxrl.system.files import read_json
 from tests.helpers.runs import passed
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")

@@ -3,8 +3,8 @@
 import pytest
 
 from data.glyphs import prepare as glyphs
-from maxrl.config import Config
-from maxrl.recipes import RECIPES
+from maxrl.learning.config import Config
+from maxrl.run.recipes import RECIPES
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from maxrl.metrics import count_groups
-from maxrl.parallel.totals import Totals
+from maxrl.analysis.metrics import count_groups
+from maxrl.system.totals import Totals
 from maxrl.tasks import Example
 
 

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from maxrl import checkpoint
-from maxrl.policy import SequencePolicy
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
 from tests.helpers import tiny
 
 SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)

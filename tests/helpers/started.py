@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from maxrl import config
+from maxrl.learning import config
 from maxrl.run.directory import SIGNALS
 
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import torch
 
-from maxrl.io.tokenizer import Tokenizer
 from maxrl.learning.packing import micro_batch
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import SequencePolicy
-from maxrl.rollouts import Rollouts
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
 from tests.helpers.tensors import close, seeded

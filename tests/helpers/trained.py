@@ -2,7 +2,7 @@
 
 import torch
 
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from maxrl import checkpoint
+from maxrl.models import checkpoint
 
 TIMES = re.compile("second|memory")  # metrics that depend on the machine
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.classifier import ClassifierPolicy, Draws, noise
+from maxrl.learning.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.parallel.totals import Totals
+from maxrl.system.totals import Totals
 from maxrl.tasks.images import ImageBatch, Images
 from tests.helpers.classified import Plain, pictures
 from tests.helpers.outcomes import any_options

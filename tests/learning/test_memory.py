@@ -151,7 +151,7 @@ def test_a_full_budget_is_not_remembered(monkeypatch):
         asked.append(uniforms[..., 0].numel())
         return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
-    monkeypatch.setattr("maxrl.policy.generate", noted)
+    monkeypatch.setattr("maxrl.learning.policy.generate", noted)
     policy = tiny.policy(kv_memory_gb=1e-6)
     policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
     assert asked[:2] == [8, 4]

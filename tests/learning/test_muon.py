@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file
 
 import train
-from maxrl.build import make_optimizer
-from maxrl.config import Config
+from maxrl.learning.config import Config
 from maxrl.models.hf_config import FAMILIES
-from maxrl.parallel.totals import Totals
-from maxrl.recipes import RECIPES
 from maxrl.run import dry_run
+from maxrl.run.build import make_optimizer
+from maxrl.run.recipes import RECIPES
+from maxrl.system.totals import Totals
 from tests.helpers import tiny
 from tests.helpers.runs import killed, passed, refused, same_runs
 from tests.helpers.tensors import close, normal

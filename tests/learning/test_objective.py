@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from maxrl import checkpoint, losses
-from maxrl.losses import entropy, k2, k3, log_probs_and_entropies, policy_gradient_loss
+from maxrl.learning import losses
+from maxrl.learning.losses import entropy, k2, k3, log_probs_and_entropies, policy_gradient_loss
+from maxrl.models import checkpoint
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
 from tests.helpers.runs import refused

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.learning.losses import normaliser, policy_gradient_loss
 from maxrl.learning.packing import LAUNCH, cuts, middle, rectangles
-from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
 from tests.helpers import tiny
 from tests.helpers.outcomes import any_options, every_count

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.evaluation import judge_samples
 from maxrl.models.hf_config import FAMILIES
+from maxrl.run.evaluation import judge_samples
 from maxrl.sampling import sampler
 from maxrl.tasks import Example
 from tests.helpers import tiny
@@ -136,7 +136,7 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halving
             raise error
         return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
-    monkeypatch.setattr("maxrl.policy.generate", limited)
+    monkeypatch.setattr("maxrl.learning.policy.generate", limited)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         rollouts = tiny.policy(wave_rows=20).rollout(examples, 4, step=3)
@@ -150,7 +150,7 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halving
 def test_errors_that_fewer_rows_do_not_mend(monkeypatch, error):
     """No memory for a single row, or another error, which is not tried again."""
     failing = mock.Mock(side_effect=error)
-    monkeypatch.setattr("maxrl.policy.generate", failing)
+    monkeypatch.setattr("maxrl.learning.policy.generate", failing)
     with pytest.raises(type(error)):
         tiny.policy().rollout(tiny.examples("UP"), 4)
     assert failing.call_count == (1 if isinstance(error, KeyError) else 3)

@@ -13,7 +13,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from maxrl.losses import entropy, token_log_probs
+from maxrl.learning.losses import entropy, token_log_probs
 from maxrl.models.cache import Cache
 from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf

@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
-from maxrl import checkpoint, single_file
+from maxrl import single_file
 from maxrl.advantages import ADVANTAGES
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.verifiers import verify_number
+from maxrl.tasks.verifiers import verify_number
 from tests.helpers import tiny
 from tests.helpers.tensors import close
 

@@ -8,14 +8,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from maxrl import checkpoint
-from maxrl.build import make_optimizer
-from maxrl.config import Config
-from maxrl.io.files import read_json
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.models import from_config
+from maxrl.learning.config import Config
+from maxrl.models import checkpoint, from_config
 from maxrl.models.lora import add_lora
-from maxrl.recipes import maze17
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.build import make_optimizer
+from maxrl.run.recipes import maze17
+from maxrl.system.files import read_json
 from maxrl.tasks.maze import ID
 from tests.helpers import tiny
 from tests.helpers.tables import cells, each

@@ -18,12 +18,12 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from maxrl import checkpoint
-from maxrl.build import make_policy
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import checkpoint
 from maxrl.models.cache import Cache
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.recipes import maze17
+from maxrl.run.build import make_policy
+from maxrl.run.recipes import maze17
 from maxrl.sampling.prompts import pad
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from maxrl import checkpoint
+from maxrl.models import checkpoint
 from tests.helpers import tiny
 from tests.helpers.trained import TOKENIZER
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from maxrl import checkpoint
-from maxrl.config import PROJECTIONS
-from maxrl.io.files import read_json
-from maxrl.models import lora
+from maxrl.learning.config import PROJECTIONS
+from maxrl.models import checkpoint, lora
+from maxrl.system.files import read_json
 from tests.helpers import tiny
 from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
 from tests.helpers.tables import cells

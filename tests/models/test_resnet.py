@@ -5,8 +5,7 @@ import torch
 import transformers
 from torch import nn
 
-from maxrl import checkpoint
-from maxrl.models import from_config
+from maxrl.models import checkpoint, from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from tests.helpers.tensors import close, normal
 

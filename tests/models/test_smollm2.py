@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from maxrl import checkpoint
+from maxrl.models import checkpoint
 from tests.helpers.tensors import normal, seeded
 
 gguf = pytest.importorskip("gguf")

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxrl.advantages import ADVANTAGES, estimator, maxrl_weight, weight
-from maxrl.errors import UsageError
-from maxrl.estimators.registry import own
+from maxrl.advantages import ADVANTAGES, estimator, weight
+from maxrl.advantages.formulas import maxrl_weight
+from maxrl.advantages.registry import own
+from maxrl.system.errors import UsageError
 from tests.helpers.outcomes import PASS_RATES, all_outcomes, every_count, expected_gradient
 from tests.helpers.tensors import close, normal
 

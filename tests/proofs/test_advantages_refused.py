@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.estimators.registry import own
+from maxrl.advantages.registry import own
 from tests.helpers.outcomes import NEEDS_GROUP, any_options
 from tests.helpers.tables import cells, each
 from tests.helpers.tensors import F64

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
+from maxrl.learning.losses import normaliser, policy_gradient_loss, token_log_probs
 from tests.helpers import tiny
 from tests.helpers.tensors import F64, seeded
 

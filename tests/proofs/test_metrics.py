@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.metrics import (
+from maxrl.analysis.metrics import (
     exact_pass_at_k,
     majority_vote,
     mean_and_se,
     pass_at_k,
     samples_to_match,
 )
-from maxrl.parallel import distributed
-from maxrl.parallel.totals import Totals
+from maxrl.system import distributed
+from maxrl.system.totals import Totals
 from tests.helpers.judged import group_metrics
 from tests.helpers.outcomes import binomial
 from tests.helpers.tables import each

@@ -10,7 +10,7 @@ import torch
 
 from maxrl import minimal
 from maxrl.advantages import ADVANTAGES
-from maxrl.losses import policy_gradient_loss, token_log_probs
+from maxrl.learning.losses import policy_gradient_loss, token_log_probs
 from tests.helpers.outcomes import every_count
 from tests.helpers.tensors import close
 

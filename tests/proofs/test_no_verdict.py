@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, RewardError, weight
-from maxrl.rewards.functions import Rewards
-from maxrl.rollouts import with_verdict
+from maxrl.sampling.rollouts import with_verdict
+from maxrl.tasks.rewards import Rewards
 from tests.helpers.judged import judged
 from tests.helpers.outcomes import any_options, binomial
 from tests.helpers.tensors import F64, close

@@ -1,4 +1,4 @@
-"""Rounds (maxrl/sampling/rounds.py): sampling until a round has a success has the order of all
+"""Rounds (maxrl/learning/rounds.py): sampling until a round has a success has the order of all
 rounds together, by enumeration.
 """
 
@@ -9,11 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from maxrl.advantages import ADVANTAGES, _c, weight
-from maxrl.config import Config
-from maxrl.losses import k3
-from maxrl.rollouts import joined
-from maxrl.sampling.rounds import way_of_sampling
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.advantages.formulas import _c
+from maxrl.learning.config import Config
+from maxrl.learning.losses import k3
+from maxrl.learning.rounds import way_of_sampling
+from maxrl.sampling.rollouts import joined
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.outcomes import (

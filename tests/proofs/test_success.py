@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.evaluation import judge_samples, pass_at_ks
+from maxrl.learning import rounds
+from maxrl.run.evaluation import judge_samples, pass_at_ks
 from maxrl.run.logger import Logger
-from maxrl.sampling import rounds
 from results.lab.data import rows_of
 from tests.helpers.judged import group_metrics
 from tests.helpers.started import started

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.rollouts import Rollouts
+from maxrl.sampling.rollouts import Rollouts
 from tests.helpers import tiny
 from tests.helpers.outcomes import any_options
 from tests.helpers.tensors import F64

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxrl import plots, toy
-from maxrl.errors import UsageError
+from maxrl.analysis import plots, toy
+from maxrl.system.errors import UsageError
 from tests.helpers.tensors import seeded
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from maxrl.parallel import distributed
+from maxrl.system import distributed
 
 
 def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 import train
-from maxrl import checkpoint
-from maxrl.evaluation import judge_samples
-from maxrl.io.files import read_json
+from maxrl.models import checkpoint
+from maxrl.run.evaluation import judge_samples
+from maxrl.system.files import read_json
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, same_metrics

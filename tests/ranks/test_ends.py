@@ -18,7 +18,7 @@ def test_a_rank_ends_without_closing_the_interpreter_down():
     """Threads of torch's that were left ended finished ranks by SIGABRT there."""
     code = """
 import atexit, os
-from maxrl.parallel import distributed
+from maxrl.system import distributed
 from maxrl.run import cli
 atexit.register(os.abort)
 distributed.setup("cpu")
@@ -56,7 +56,7 @@ ENDINGS = {
 FORKS = """
 import os, sys
 from maxrl.run import cli
-from maxrl.io.user_code import imported
+from maxrl.system.user_code import imported
 for ending in sys.argv[1:]:
     if not os.fork():
         os.mkdir(ending)
@@ -110,7 +110,7 @@ def test_other_pipes_that_break_are_errors(capfd):
 
 SCRIPT = """
 import os, sys, time, torch
-from maxrl.parallel import distributed
+from maxrl.system import distributed
 
 class Slow(torch.Tensor):
     def __del__(self):
@@ -136,7 +136,7 @@ def test_gloo_is_done_before_the_interpreter_ends():
 
 
 RANK = """
-from maxrl.parallel import distributed
+from maxrl.system import distributed
 from maxrl.run import cli
 with cli.script("x.py"):
     distributed.setup("cpu")

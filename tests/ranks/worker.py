@@ -7,28 +7,28 @@ import resource
 import sys
 from unittest import mock
 
+import maxrl.policy
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_
 
-import maxrl.policy
 import train
 from maxrl.advantages import ADVANTAGES
-from maxrl.build import make_optimizer
-from maxrl.classifier import ClassifierPolicy
-from maxrl.config import Config
-from maxrl.evaluation import judge_samples
+from maxrl.learning.classifier import ClassifierPolicy
+from maxrl.learning.config import Config
+from maxrl.learning.rounds import in_rounds, one_round
 from maxrl.models.lora import add_lora, lora_state
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.parallel import distributed, sharding
-from maxrl.parallel.totals import Totals
-from maxrl.rewards.functions import Rewards
 from maxrl.run import cli
+from maxrl.run.build import make_optimizer
+from maxrl.run.evaluation import judge_samples
 from maxrl.run.logger import step_totals
-from maxrl.sampling.rounds import in_rounds, one_round
+from maxrl.system import distributed, sharding
+from maxrl.system.totals import Totals
 from maxrl.tasks import Example, Task
 from maxrl.tasks.images import ImageBatch
 from maxrl.tasks.maze import VOCABULARY
+from maxrl.tasks.rewards import Rewards
 from tests.helpers import tiny
 from tests.helpers.classified import Plain, pictures
 from tests.helpers.tensors import normal, seeded
@@ -240,14 +240,14 @@ def votes() -> list:
 
 def noted(act):
     """Call act() before the loss of every micro-batch; return what ends that."""
-    loss = maxrl.policy.policy_gradient_loss
+    loss = maxrl.learning.policy.policy_gradient_loss
 
     def noting(*arguments, **options):
         act()
         return loss(*arguments, **options)
 
-    maxrl.policy.policy_gradient_loss = noting
-    return lambda: setattr(maxrl.policy, "policy_gradient_loss", loss)
+    maxrl.learning.policy.policy_gradient_loss = noting
+    return lambda: setattr(maxrl.learning.policy, "policy_gradient_loss", loss)
 
 
 def three_steps(rank: int, world: int) -> dict:

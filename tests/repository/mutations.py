@@ -30,16 +30,17 @@ from tests import ROOT
 
 LIMIT = 600  # seconds of the tests of one mutation, which may never end
 TESTS = {  # what covers each file, the quickest first
-    "maxrl/advantages.py": "proofs",
-    "maxrl/estimators/registry.py": "proofs tasks/test_own_data tasks/test_refused",
-    "maxrl/estimators/weights.py": "proofs",
-    "maxrl/metrics.py": "proofs/test_metrics runs/test_eval runs/test_train",
-    "maxrl/losses.py": "proofs learning/test_objective learning/test_packing learning/test_policy",
-    "maxrl/rollouts.py": "proofs learning/test_objective learning/test_packing learning/test_policy"
-    " tasks/test_rewards",
+    "maxrl/advantages/formulas.py": "proofs",
+    "maxrl/advantages/registry.py": "proofs tasks/test_own_data tasks/test_refused",
+    "maxrl/advantages/weights.py": "proofs",
+    "maxrl/analysis/metrics.py": "proofs/test_metrics runs/test_eval runs/test_train",
+    "maxrl/learning/losses.py": "proofs learning/test_objective learning/test_packing"
+    " learning/test_policy",
+    "maxrl/sampling/rollouts.py": "proofs learning/test_objective learning/test_packing"
+    " learning/test_policy tasks/test_rewards",
     "maxrl/learning/packing.py": "learning/test_packing learning/test_objective "
     "learning/test_policy proofs",
-    "maxrl/sampling/rounds.py": "proofs/test_rounds runs/test_in_rounds",
+    "maxrl/learning/rounds.py": "proofs/test_rounds runs/test_in_rounds",
     "maxrl/sampling/drawing.py": "learning/test_sampler learning/test_decode_step",
     "maxrl/sampling/sampler.py": "learning/test_sampler learning/test_decode_step"
     " learning/test_memory proofs/test_rounds learning/test_policy",

@@ -41,3 +41,7 @@ def commands(page: str) -> list[str]:
 def words(start: str) -> list[list[str]]:
     """The words of the commands that begin so."""
     return [shlex.split(command) for command in commands(ALL) if command.startswith(start)]
+
+
+# The rooms of maxrl/, from the one that imports no other upwards.
+ORDER = re.findall(r"(?m)^    (\w+)/ ", section("The map"))

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl import grid
-from maxrl.errors import UsageError
-from maxrl.run import command_line
+from maxrl.run import command_line, grid
+from maxrl.system.errors import UsageError
 from results.lab import __main__ as lab
 from tests import ROOT
 from tests.repository import machines
@@ -28,12 +27,12 @@ STARTED = {
     "eval.py": "tests/runs/test_eval.py",
     "sample.py": "tests/tasks/test_own_data.py",
     "maxrl/__main__.py": "tests/runs/test_command.py",
-    "maxrl/grid.py": "maze9_laptop --help",
+    "maxrl/run/grid.py": "maze9_laptop --help",
     "maxrl/minimal.py": "--help",
-    "maxrl/plots.py": "MODEL --out training.png",
-    "maxrl/report.py": "MODEL --out report.html",
+    "maxrl/analysis/plots.py": "MODEL --out training.png",
+    "maxrl/analysis/report.py": "MODEL --out report.html",
     "maxrl/single_file.py": "tests/learning/test_single_file.py",
-    "maxrl/toy.py": "--steps 2 --out toy",
+    "maxrl/analysis/toy.py": "--steps 2 --out toy",
     "data/aime/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/beyondaime/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/glyphs/prepare.py": "--help",
@@ -196,7 +195,7 @@ def read(monkeypatch):
         elif file == "train.py":
             if not lacking(rest):
                 command_line.read_recipe(rest, "")
-        elif file == "maxrl/grid.py":
+        elif file == "maxrl/run/grid.py":
             assert grid.main(rest) is None
         elif file.startswith("data/") or re.search("argparse|arguments", Path(file).read_text()):
             monkeypatch.setattr("sys.argv", [file, *rest])

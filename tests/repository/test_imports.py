@@ -6,20 +6,11 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.helpers.started import python
+from tests.repository.pages import ORDER
 
 SCRIPTS = ("train.py", "eval.py", "sample.py")
-# The rings of maxrl/, and what each may import; a part that is not named is the method.
-RINGS = {"errors": "errors", "io": "io", "run": "run"}
-RINGS |= dict.fromkeys(("plots", "report", "toy"), "study")
-BELOW = {
-    "errors": set(),
-    "io": {"errors", "io"},
-    "method": {"errors", "io", "method"},
-    "study": {"errors", "io", "method", "study"},
-    "run": {"errors", "io", "method", "run"},
-}
-# `python -m maxrl.grid` and `maxrl.MaxRLTrainer` are names of what lies in run/ and at the top.
-ENTRIES = {"maxrl/grid.py", "maxrl/trainer.py"}
+# The advantages stand beside: they see no model, and what makes rollouts does not see them.
+BESIDE = ("advantages", "models", "sampling", "tasks")
 FILES = [ROOT / name for name in SCRIPTS]
 FILES += [*ROOT.glob("maxrl/**/*.py"), *ROOT.glob("data/**/*.py")]
 SOURCES = {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text()) for file in FILES}
@@ -42,18 +33,32 @@ def packages(modules: set[str]) -> set[str]:
     return {module.split(".")[0] for module in modules}
 
 
+def allowed(room: str) -> set[str]:
+    """The rooms that a file of this one may import."""
+    below = {*ORDER[: ORDER.index(room) + 1]}
+    if room in BESIDE:
+        below -= {"advantages"}
+    return below | {room}
+
+
 def test_imports_point_one_way():
-    """io knows no method, the method knows no run, and nobody imports a script or a test."""
+    """Each room imports those below it, and nobody imports a script or a test."""
     for path, tree in SOURCES.items():
         modules = imported(tree)
-        assert not packages(modules) & {"train", "eval", "sample", "tests"}, path
+        assert not packages(modules) & {"train", "eval", "sample", "tests", "results"}, path
         inner = {module.split(".")[1] for module in modules if module.startswith("maxrl.")}
         folder, *parts = Path(path).with_suffix("").parts
         if folder == "data":
             assert "run" not in inner, path
-        elif folder == "maxrl" and path not in ENTRIES:
-            allowed = BELOW[RINGS.get(parts[0], "method")]
-            assert {RINGS.get(part, "method") for part in inner} <= allowed, path
+        elif folder == "maxrl" and len(parts) > 1:
+            assert inner <= allowed(parts[0]), path
+
+
+def test_the_house_has_few_rooms():
+    """A newcomer sees the rooms, two files to read first and what Python needs: 14 entries."""
+    entries = {path.name for path in (ROOT / "maxrl").iterdir()} - {"__pycache__"}
+    files = {"README.md", "__init__.py", "__main__.py", "minimal.py", "py.typed", "single_file.py"}
+    assert entries == {*ORDER, *files}
 
 
 def test_extras_are_imported_where_they_are_used():
@@ -88,7 +93,7 @@ def check_call(call: ast.Call, path: str):
     if name == "np.load":
         assert given.get("allow_pickle") == "False", where
     if name.split(".")[-1] in IMPORTERS:
-        assert path == "maxrl/io/user_code.py", where
+        assert path == "maxrl/system/user_code.py", where
 
 
 HEAVY = {"transformers", "matplotlib", "wandb", "tensorboard", "sympy", "PIL", "math_verify"}
@@ -97,7 +102,7 @@ ASK = """
 import sys, maxrl
 assert "torch" not in sys.modules
 import train, eval, sample
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 for words in (["maze17", "--help"], ["maze17", "--dry-run"], ["nope"]):
     try:
         train.main(words)

@@ -49,7 +49,7 @@ if __name__ == "__main__":
     importlib.import_module("train").main(f"{run} {maze} {small}".split())
     importlib.import_module("eval").main(f"{out}/run --prompts 4 --samples 8".split())
     if importlib.util.find_spec("math_verify"):
-        from maxrl.verifiers import verify_math_batch
+        from maxrl.tasks.verifiers import verify_math_batch
         assert verify_math_batch(["\\\\boxed{1/2}"], ["0.5"]) == [1.0]
     print("all of it")
 """

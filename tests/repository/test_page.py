@@ -1,4 +1,4 @@
-"""The formulas of results/page.html give what maxrl/advantages.py gives."""
+"""The formulas of results/page.html give what maxrl/advantages/formulas.py gives."""
 
 import math
 import re

@@ -12,19 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from maxrl import checkpoint
+from maxrl.__main__ import MODULES
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.io.user_code import imported
+from maxrl.models import checkpoint
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
+from maxrl.system.user_code import imported
 from tests import ROOT
 from tests.helpers.runs import metrics, passed, weights
-from tests.repository.pages import ALL, PAGES, block, prose, section, words
+from tests.repository.pages import ALL, ORDER, PAGES, block, prose, section, words
 
 
 def run_code(code: str, names: dict | None = None):
     exec(compile(code, "README.md", "exec"), {} if names is None else names)
+
+
+def run_module(command: list[str], monkeypatch):
+    """Run `python -m maxrl NAME ...` in this process."""
+    *_, name = start = command[:4]
+    assert start == ["python", "-m", "maxrl", name]
+    monkeypatch.setattr("sys.argv", command[3:])
+    runpy.run_module(MODULES[name], run_name="__main__")
 
 
 def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
@@ -140,11 +149,10 @@ def test_what_your_own_estimator_weighs(in_a_directory_of_its_own, monkeypatch, 
     run_code(block("from maxrl.advantages import weight", "print(weight"))
     expected = weight("mine.py:root", 0.01, rollouts=16, power=0.25)
     assert float(capsys.readouterr().out) == pytest.approx(expected)
-    (plots,) = words("python -m maxrl.plots --weights")
-    (toy,) = words("python -m maxrl.toy --estimator")
+    (plots,) = words("python -m maxrl plots --weights")
+    (toy,) = words("python -m maxrl toy --estimator")
     for command in (plots, [*toy, "--steps", "2"]):
-        monkeypatch.setattr("sys.argv", command[2:])
-        runpy.run_module(command[2], run_name="__main__")
+        run_module(command, monkeypatch)
     assert "mine.py:root  " in capsys.readouterr().out
     assert {"weights.png", "toy"} <= set(os.listdir())
 
@@ -161,7 +169,7 @@ def test_your_own_data(warm, shell, monkeypatch):
     model; two steps."""
     rows = printed_rows("README.md")
     Path("mine.jsonl").write_text("\n".join(rows))
-    Path("rewards.py").write_text(block("from maxrl.verifiers", "    return [verify_number"))
+    Path("rewards.py").write_text(block("from maxrl.tasks.verifiers", "    return [verify_number"))
     correct = imported("rewards.py:correct", "--reward")
     answers = [json.loads(row)["answer"] for row in rows]
     assert correct([r"3+4=7 eggs.\n\boxed{7}", r"\boxed{7}"], answers) == [1, 0]
@@ -170,9 +178,8 @@ def test_your_own_data(warm, shell, monkeypatch):
     command = words("python train.py prompts --init runs/gsm8k_laptop_sft")[0]
     said = passed(shell(*command[1:], "--steps", 2))
     assert [row["reward"] for row in metrics("runs/prompts-maxrl")] == [0, 0]
-    (report,) = words("python -m maxrl.report runs/prompts-maxrl")
-    monkeypatch.setattr("sys.argv", report[2:])
-    runpy.run_module(report[2], run_name="__main__")
+    (report,) = words("python -m maxrl report runs/prompts-maxrl")
+    run_module(report, monkeypatch)
     assert "rewards.py:correct" in Path("runs/prompts-maxrl/report.html").read_text()
     # The run's last lines say how to look at it, and these commands run as they stand there.
     for script in ("sample", "eval"):
@@ -199,28 +206,21 @@ def test_two_tasks_in_one_run(warm, shell):
 
 
 def the_map() -> str:
-    """Every file with the first line of its docstring, as maxrl/README.md has it."""
-    folders: dict[str, list[Path]] = {
-        "": [ROOT / f"{name}.py" for name in ("train", "eval", "sample")]
-    }
-    for file in sorted(ROOT.glob("maxrl/**/*.py")):
-        if file.name != "__init__.py":
-            folders.setdefault(f"{file.parent.relative_to(ROOT)}/", []).append(file)
+    """The rooms in the order of their imports, each with the first line of its docstring."""
     lines = []
-    for folder, files in folders.items():
-        lines += [folder] if folder else []
-        for file in files:
-            first, *_ = ast.get_docstring(ast.parse(file.read_text())).splitlines()
-            lines.append(f"{'  ' if folder else ''}{file.name:22}".ljust(25) + first)
+    for room in ORDER:
+        file = ROOT / "maxrl" / room / "__init__.py"
+        first, *_ = ast.get_docstring(ast.parse(file.read_text())).splitlines()
+        lines.append(f"{room + '/':13}{first}")
     return "\n".join(lines)
 
 
-def test_the_map_has_every_file():
-    """It is printed by `python -c "import test_readme; print(test_readme.the_map())"` in this
-    folder, and the reading path is ten of its files.
-    """
-    plan = textwrap.dedent(section("The map").split("\n\n")[1])
-    assert plan.strip() == the_map()
+def test_the_map_has_every_room():
+    """The map is what the rooms say of themselves, the public names exist, and the reading path is
+    ten files."""
+    shown, names = (part for part in section("The map").split("\n\n") if part.startswith("    "))
+    assert textwrap.dedent(shown).strip() == the_map()
+    exec(textwrap.dedent(names), {})
     files = [ROOT / "train.py", *ROOT.glob("maxrl/**/*.py")]
     read = re.findall(r"(?m)^(\d+)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
     assert [number for number, _ in read] == [str(i) for i in range(1, 11)]

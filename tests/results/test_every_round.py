@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from maxrl.advantages import weight
-from maxrl.rollouts import Rollouts, with_verdict
-from maxrl.sampling.rounds import in_rounds
+from maxrl.learning.rounds import in_rounds
+from maxrl.sampling.rollouts import Rollouts, with_verdict
 from results.failures.every_round import centered, every_round
 from tests.helpers import tiny
 from tests.helpers.outcomes import LOGITS, RIGHT, over_all_outcomes, scores

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from maxrl import grid
-from maxrl.io.files import read_json
-from maxrl.policy import SequencePolicy
+from maxrl.learning.policy import SequencePolicy
+from maxrl.run import grid
 from maxrl.run.directory import STOPPED
+from maxrl.system.files import read_json
 from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
 from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.classifier import ClassifierPolicy, Draws
-from maxrl.io.files import read_json
-from maxrl.models import from_config
+from maxrl.learning.classifier import ClassifierPolicy, Draws
+from maxrl.models import checkpoint, from_config
+from maxrl.system.files import read_json
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, Images
 from maxrl.tasks.maze import VOCABULARY

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.io.files import read_json
 from maxrl.run import command_line
+from maxrl.system.files import read_json
 from results.lab import __main__ as lab
 from results.lab.runs import options
 from tests import ROOT

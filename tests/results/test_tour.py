@@ -5,7 +5,7 @@ import re
 import pytest
 
 from maxrl import minimal
-from maxrl.io.files import read_json
+from maxrl.system.files import read_json
 from tests import ROOT
 
 CELLS = read_json(ROOT / "results/tour.ipynb")["cells"]

@@ -32,13 +32,14 @@ def becomes(monkeypatch):
 
 @pytest.mark.parametrize("name", [*command.SCRIPTS, *command.MODULES])
 def test_the_command_becomes_the_program_that_is_asked_for(becomes, name):
-    known = [f"{ROOT}/{name}.py"] if name in command.SCRIPTS else ["-m", f"maxrl.{name}"]
+    module = command.MODULES.get(name)
+    known = ["-m", module] if module else [f"{ROOT}/{name}.py"]
     assert becomes(name, "a", "--b=c d") == (
         sys.executable,
         [sys.executable, *known, "a", "--b=c d"],
     )
-    folder = ROOT if name in command.SCRIPTS else ROOT / "maxrl"
-    assert (folder / f"{name}.py").exists()
+    file = f"{module.replace('.', '/')}.py" if module else f"{name}.py"
+    assert (ROOT / file).exists()
     assert f" {name} " in command.__doc__
 
 
@@ -121,7 +122,7 @@ def prints(shell, monkeypatch):
 RECIPE = """
 def recipe():
     "Für uns."
-    from maxrl.config import Config
+    from maxrl.learning.config import Config
     return Config()
 """
 
@@ -132,9 +133,9 @@ def recipe():
         "eval.py é --task tests.helpers.tiny:Up --samples 2 --prompts 2 --max-response 6",
         "sample.py é é --task tests.helpers.tiny:Up --samples 2 --max-response 6",
         "train.py é.py:recipe --help",
-        "maxrl/report.py RUN --out é.html",
-        "maxrl/plots.py --weights maxrl --rollouts 2 --out é.png",
-        "maxrl/toy.py --steps 1 --out é",
+        "maxrl/analysis/report.py RUN --out é.html",
+        "maxrl/analysis/plots.py --weights maxrl --rollouts 2 --out é.png",
+        "maxrl/analysis/toy.py --steps 1 --out é",
         "data/maze/prepare.py --size 7 --train 3 --validation 2 --test 2 --workers 1 --out é",
         "data/word_problems/prepare.py --train 3 --validation 2 --test 2 --out é",
     ],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.config import Config
-from maxrl.recipes import RECIPES
+from maxrl.learning.config import Config
 from maxrl.run.command_line import help_of
+from maxrl.run.recipes import RECIPES
 from tests.helpers.command_lines import with_overrides
 from tests.helpers.tables import each
 

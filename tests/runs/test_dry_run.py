@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io.hub_files import on_hub
-from maxrl.recipes import RECIPES, maze17
+from maxrl.learning.config import Config
+from maxrl.models.hub_files import on_hub
 from maxrl.run import dry_run
+from maxrl.run.recipes import RECIPES, maze17
+from maxrl.system.errors import UsageError
 from tests.helpers import tiny
 from tests.helpers.published import PUBLISHED
 from tests.helpers.runs import passed

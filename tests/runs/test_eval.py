@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maxrl import checkpoint
-from maxrl.io import files
-from maxrl.io.files import read_json
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.metrics import pass_at_k
-from maxrl.policy import SequencePolicy
+from maxrl.analysis.metrics import pass_at_k
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system import files
+from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, UP, throws
@@ -174,7 +174,7 @@ def test_which_test_set_and_what_its_verifier_lost(warm, evaluate, monkeypatch):
     Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
     Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
     counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_failures": 1.0}
-    monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
+    monkeypatch.setattr("maxrl.tasks.rewards.take_counts", lambda: dict(counts))
     task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
     said, results = evaluate(f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2)
     assert "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from maxrl import checkpoint
-from maxrl.config import Config
-from maxrl.io.files import read_json
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.policy import SequencePolicy
+from maxrl.learning.config import Config
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, UP

@@ -1,4 +1,4 @@
-"""`python -m maxrl.grid`: names, what is run, resumed and listed, and signals."""
+"""`python -m maxrl grid`: names, what is run, resumed and listed, and signals."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from maxrl import grid
+from maxrl.run import grid
 
 # A grid is a process of its own, and does not give the handlers of signals back.
 pytestmark = pytest.mark.usefixtures("handlers")

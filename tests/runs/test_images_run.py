@@ -12,12 +12,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from data.imagenet import prepare as imagenet
-from maxrl import checkpoint
-from maxrl.classifier import ClassifierPolicy
-from maxrl.io.files import read_json
-from maxrl.models import from_config
+from maxrl.learning.classifier import ClassifierPolicy
+from maxrl.models import checkpoint, from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.recipes import RECIPES
+from maxrl.run.recipes import RECIPES
+from maxrl.system.files import read_json
 from maxrl.tasks.images import Images
 from tests.helpers.command_lines import with_overrides
 from tests.helpers.pictures import jpegs

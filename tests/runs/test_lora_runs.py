@@ -8,9 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from maxrl import checkpoint
-from maxrl.io.files import read_json
-from maxrl.models import lora
+from maxrl.models import checkpoint, lora
+from maxrl.system.files import read_json
 from tests.helpers.logits import close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
 from tests.helpers.trained import TOKENIZER

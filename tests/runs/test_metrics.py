@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.classifier import ClassifierPolicy
-from maxrl.metrics import pass_at_k
-from maxrl.policy import SequencePolicy
-from maxrl.rewards import functions
+from maxrl.analysis.metrics import pass_at_k
+from maxrl.learning.classifier import ClassifierPolicy
+from maxrl.learning.policy import SequencePolicy
+from maxrl.tasks import rewards as functions
 from maxrl.tasks.images import Images
 from tests import ROOT
 from tests.helpers import tiny

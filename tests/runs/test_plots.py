@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import plots
 from maxrl.advantages import weight
-from maxrl.errors import UsageError
-from maxrl.io.arguments import named
+from maxrl.analysis import plots
+from maxrl.system.arguments import named
+from maxrl.system.errors import UsageError
 from tests.helpers.tables import put
 
 pytest.importorskip("matplotlib")
@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture
 def figure(monkeypatch, in_a_directory_of_its_own):
-    """figure(words) -> what maxrl.plots draws for them, and the names in its legend."""
+    """figure(words) -> what maxrl.analysis.plots draws for them, and the names in its legend."""
     kept = []
     save = plots.save
 

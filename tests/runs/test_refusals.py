@@ -123,30 +123,30 @@ eval.py warm=WARM --task.directory nowhere | python -m data.maze.prepare
 eval.py warm=WARM --max-response 1000 | 1000 exceed the model's 128 positions
 sample.py nowhere | nowhere is neither a checkpoint
 sample.py WARM --rollouts 8 | --rollouts is not an option
-maxrl/grid.py nope --seed 0 | no recipe is called 'nope'
-maxrl/grid.py CODE --seed 0 | raised TypeError
-maxrl/grid.py tiny --sede 0,1 | --sede is not an option; did you mean --seed
-maxrl/grid.py tiny --lr 1e-5,quick | --lr: 'quick' cannot be read
-maxrl/grid.py tiny --estimator maxrl,grop | no estimator is called 'grop'
-maxrl/grid.py tiny --task.directory a/b,a_b | two runs would be called
-maxrl/grid.py tiny --parallel 0 | --parallel 0
-maxrl/plots.py nowhere --out curves.png | nowhere is no run directory
-maxrl/plots.py nowhere --out curves.xyz | curves.xyz is no figure
-maxrl/plots.py WARM --panels kl --out w.png | kl is in none
-maxrl/plots.py --out w.png | either runs or estimators
-maxrl/plots.py --weights maxlr --out w.png | --weights maxlr: no estimator is called 'maxlr'
-maxrl/plots.py --weights maxrl_order --out w.png | maxrl_order: maxrl_order needs order=
-maxrl/plots.py --weights rloo --rollouts 1 --out w.png | at least 2 rollouts
-maxrl/plots.py --weights maxrl --rollouts -2 --out w.png | --rollouts -2
-maxrl/plots.py --weights maxrl --rollouts 1000000 --out w.png | --rollouts 1000000
-maxrl/toy.py --estimator maxlr | no estimator is called 'maxlr'
-maxrl/toy.py --estimator supervised | supervised has no weight
-maxrl/toy.py --rollouts 3 | order=4
-maxrl/toy.py --rollouts -1 | --rollouts -1
-maxrl/toy.py --steps -3 | --steps -3
-maxrl/toy.py --rollouts 10000000 | --rollouts 10000000
+maxrl/run/grid.py nope --seed 0 | no recipe is called 'nope'
+maxrl/run/grid.py CODE --seed 0 | raised TypeError
+maxrl/run/grid.py tiny --sede 0,1 | --sede is not an option; did you mean --seed
+maxrl/run/grid.py tiny --lr 1e-5,quick | --lr: 'quick' cannot be read
+maxrl/run/grid.py tiny --estimator maxrl,grop | no estimator is called 'grop'
+maxrl/run/grid.py tiny --task.directory a/b,a_b | two runs would be called
+maxrl/run/grid.py tiny --parallel 0 | --parallel 0
+maxrl/analysis/plots.py nowhere --out curves.png | nowhere is no run directory
+maxrl/analysis/plots.py nowhere --out curves.xyz | curves.xyz is no figure
+maxrl/analysis/plots.py WARM --panels kl --out w.png | kl is in none
+maxrl/analysis/plots.py --out w.png | either runs or estimators
+maxrl/analysis/plots.py --weights maxlr --out w.png | no estimator is called 'maxlr'
+maxrl/analysis/plots.py --weights maxrl_order --out w.png | maxrl_order: maxrl_order needs order=
+maxrl/analysis/plots.py --weights rloo --rollouts 1 --out w.png | at least 2 rollouts
+maxrl/analysis/plots.py --weights maxrl --rollouts -2 --out w.png | --rollouts -2
+maxrl/analysis/plots.py --weights maxrl --rollouts 1000000 --out w.png | --rollouts 1000000
+maxrl/analysis/toy.py --estimator maxlr | no estimator is called 'maxlr'
+maxrl/analysis/toy.py --estimator supervised | supervised has no weight
+maxrl/analysis/toy.py --rollouts 3 | order=4
+maxrl/analysis/toy.py --rollouts -1 | --rollouts -1
+maxrl/analysis/toy.py --steps -3 | --steps -3
+maxrl/analysis/toy.py --rollouts 10000000 | --rollouts 10000000
 maxrl/minimal.py ppo | ppo
-maxrl/report.py nowhere | nowhere is no run directory
+maxrl/analysis/report.py nowhere | nowhere is no run directory
 """
 
 

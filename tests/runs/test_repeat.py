@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.io.files import read_json
+from maxrl.system.files import read_json
 from tests.helpers.runs import passed, refused, same_runs, weights
 from tests.helpers.tables import each
 

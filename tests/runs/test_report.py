@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxrl import report
-from maxrl.config import Config
-from maxrl.errors import UsageError
+from maxrl.analysis import report
+from maxrl.learning.config import Config
 from maxrl.run import samples
+from maxrl.system.errors import UsageError
 from maxrl.tasks.maze import ID, verify
 from tests import ROOT
 from tests.helpers import tiny

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl import checkpoint
-from maxrl.evaluation import judge_samples
+from maxrl.models import checkpoint
+from maxrl.run.evaluation import judge_samples
 from maxrl.tasks import load_task
 from tests.helpers import tiny
 from tests.helpers.evaluated import UP, throws

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from maxrl.run import table
+from maxrl.analysis import table
 from tests.helpers.tables import each
 
 

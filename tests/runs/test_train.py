@@ -11,15 +11,14 @@ import torch
 
 import train
 from data.maze import prepare
-from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.errors import UsageError
-from maxrl.io.files import read_json
 from maxrl.learning.prompt_order import Plan, batch_indices, shuffle
-from maxrl.models import from_config
-from maxrl.recipes import RECIPES
+from maxrl.models import checkpoint, from_config
 from maxrl.run import setup
+from maxrl.run.recipes import RECIPES
 from maxrl.sampling.sampler import noise
+from maxrl.system.errors import UsageError
+from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from tests.helpers.runs import column, killed, metrics, passed, refused, weights
 from tests.helpers.wholeness import differences

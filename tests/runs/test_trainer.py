@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
-from maxrl.errors import UsageError
-from maxrl.io.files import read_json
-from maxrl.policy import SequencePolicy
-from maxrl.trl.inputs import adapter
+from maxrl import MaxRLConfig, MaxRLTrainer
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.run.trl.inputs import adapter
+from maxrl.system.errors import UsageError
+from maxrl.system.files import read_json
 from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometimes, sums
 from tests.helpers.runs import killed, timeless
 from tests.helpers.tables import each, put
@@ -227,7 +228,7 @@ def test_a_run_without_steps(new):
 
 
 OWN = """
-from maxrl.estimators.registry import estimator
+from maxrl.advantages.registry import estimator
 
 @estimator(takes="any", rounds=True)
 def mine(rewards, mean_log_probs):

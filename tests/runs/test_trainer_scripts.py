@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
+from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.advantages import ADVANTAGES
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.chats import SHORT, digit, sums

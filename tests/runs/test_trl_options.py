@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import MaxRLConfig, MaxRLTrainer, build
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed
+from maxrl import MaxRLConfig, MaxRLTrainer
+from maxrl.learning.config import Config
 from maxrl.learning.updates import learning_rate
-from maxrl.trl.log import history
-from maxrl.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
-from maxrl.trl.recipe import Arithmetic, recipe
+from maxrl.run import build
+from maxrl.run.trl.log import history
+from maxrl.run.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
+from maxrl.run.trl.recipe import Arithmetic, recipe
+from maxrl.system.arguments import dashed
+from maxrl.system.errors import UsageError
 from tests import ROOT
 from tests.helpers.hostile import NUMBERS, TEXTS
 from tests.helpers.tables import each

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import checkpoint
-from maxrl.io.files import read_json
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.policy import SequencePolicy
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from sample import side_by_side
 from tests.helpers import tiny

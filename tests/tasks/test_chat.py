@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from maxrl import checkpoint
-from maxrl.io import chat_template
-from maxrl.io.tokenizer import ROLES, Tokenizer
+from maxrl.models import chat_template, checkpoint
+from maxrl.models.tokenizer import ROLES, Tokenizer
 from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn

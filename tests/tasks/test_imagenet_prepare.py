@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data.imagenet import prepare
-from maxrl.io.files import read_json
+from maxrl.system.files import read_json
 from maxrl.tasks.images import Images, Shards
 from tests.helpers.pictures import run as run_command
 from tests.helpers.runs import passed, refused

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.errors import UsageError
-from maxrl.io.files import write_json
 from maxrl.learning.prompt_order import prefetched
+from maxrl.system.errors import UsageError
+from maxrl.system.files import write_json
 from maxrl.tasks import images as images_module
 from maxrl.tasks import load_task
 from maxrl.tasks.images import Images, Shards, centre_box, random_box, write_shard

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.rollouts import Rollouts
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks.base import Example
 from maxrl.tasks.maze import (
     ID,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.io.files import read_json
 from maxrl.sampling.sampler import noise
+from maxrl.system.files import read_json
 from tests.helpers.runs import metrics, passed, refused
 from tests.helpers.tables import each
 
@@ -104,7 +104,7 @@ def test_ones_own_task(train, shell):
 
 OURS = """
 import torch
-from maxrl.config import Config
+from maxrl.learning.config import Config
 
 def root(rewards, power=0.5):
     mean = rewards.mean(dim=1, keepdim=True)

@@ -11,7 +11,7 @@ import pytest
 
 from data import text_sets
 from data.mathematics import SETS
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import each, put, rows

@@ -5,8 +5,8 @@ import ast
 
 import pytest
 
-from maxrl import verifiers
-from maxrl.rewards.ready import READY
+from maxrl.tasks import verifiers
+from maxrl.tasks.ready import READY
 from tests.helpers.runs import metrics, passed, refused
 from tests.helpers.tables import each
 

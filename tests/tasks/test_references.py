@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.errors import UsageError
-from maxrl.io.files import DataError
-from maxrl.io.tables import as_text
-from maxrl.rewards import ready
-from maxrl.rewards.ready import READY, check_references
-from maxrl.tasks import load_task
+from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError
+from maxrl.system.tables import as_text
+from maxrl.tasks import load_task, ready
 from maxrl.tasks.base import FilteredTask
 from maxrl.tasks.prompts import Prompts
-from maxrl.verifiers import last_formula, verify_math_batch, verify_number
+from maxrl.tasks.ready import READY, check_references
+from maxrl.tasks.verifiers import last_formula, verify_math_batch, verify_number
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import each, put, rows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, load_task
 from tests import ROOT
 from tests.helpers.runs import refused
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 MINE = """
 import torch
 from maxrl.advantages import estimator
-from maxrl.config import Config
+from maxrl.learning.config import Config
 
 def short(rewards):
     return rewards[:, 1:]

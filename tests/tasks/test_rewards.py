@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.errors import UsageError
-from maxrl.parallel import distributed
-from maxrl.rewards.functions import Rewards
+from maxrl.system import distributed
+from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
+from maxrl.tasks.rewards import Rewards
 from tests.helpers import tiny
 from tests.helpers.judged import judged
 from tests.helpers.tables import each

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.errors import UsageError
+from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.tables import cells, each, parquet, put
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from maxrl import verifiers
-from maxrl.errors import UsageError
-from maxrl.rewards.functions import probe
-from maxrl.tasks import load_task
+from maxrl.system.errors import UsageError
+from maxrl.tasks import load_task, verifiers
 from maxrl.tasks.base import FilteredTask, prompt_lengths
+from maxrl.tasks.rewards import probe
 from tests.helpers import tiny
 from tests.helpers.runs import column, passed, refused
 from tests.helpers.tables import each

@@ -2,8 +2,8 @@
 
 import pytest
 
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.rollouts import Rollouts
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import FilteredTask, Task
 from tests.helpers import tiny

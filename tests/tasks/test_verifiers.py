@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxrl.verifiers import last_boxed, read_number, verify_number
+from maxrl.tasks.verifiers import last_boxed, read_number, verify_number
 from tests.helpers.tables import each
 from tests.helpers.verdict_tables import SPICE, boxed, table
 

@@ -3,13 +3,10 @@ faults."""
 
 import pytest
 
-from maxrl import verifiers
-from maxrl.parallel.totals import Totals
-from maxrl.rewards.functions import count_faults
-from maxrl.verifiers import (
-    verify_math_batch,
-    verify_published_batch,
-)
+from maxrl.system.totals import Totals
+from maxrl.tasks import verifiers
+from maxrl.tasks.rewards import count_faults
+from maxrl.tasks.verifiers import verify_math_batch, verify_published_batch
 from tests.helpers.verdict_tables import boxed, table
 from tests.tasks import verdicts
 

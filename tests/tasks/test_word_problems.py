@@ -10,9 +10,9 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from data.word_problems import prepare
-from maxrl import checkpoint
-from maxrl.io.tokenizer import Tokenizer
-from maxrl.recipes import RECIPES, gsm8k_laptop, gsm8k_laptop_sft
+from maxrl.models import checkpoint
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.recipes import RECIPES, gsm8k_laptop, gsm8k_laptop_sft
 from maxrl.tasks import load_task
 from maxrl.tasks.gsm8k import REQUEST, Gsm8k
 from tests import ROOT

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.config import Config
-from maxrl.errors import UsageError
-from maxrl.io import sandbox
-from maxrl.io.sandbox import Died, Failed, Pool, TooSlow
+from maxrl.learning.config import Config
 from maxrl.learning.prompt_order import Batches, prefetched
 from maxrl.run import setup
+from maxrl.system import sandbox
+from maxrl.system.errors import UsageError
+from maxrl.system.sandbox import Died, Failed, Pool, TooSlow
 from maxrl.tasks import load_task
 from tests import ROOT
 from tests.helpers.started import python
@@ -172,7 +172,8 @@ def test_after_a_fork(pool):
 def test_workers_end_with_their_process(end, tmp_path):
     (tmp_path / "echo_work.py").write_text(WORK)
     code = (
-        f"import os, sys; sys.path.append({str(tmp_path)!r}); from maxrl.io.sandbox import Worker;"
+        f"import os, sys; sys.path.append({str(tmp_path)!r}); "
+        "from maxrl.system.sandbox import Worker; "
         f"print(Worker('echo_work').ask(20, 'pid')[0], flush=True); {end}"
     )
     done = python("-c", code, cwd=ROOT, timeout=100)

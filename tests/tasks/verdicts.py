@@ -104,7 +104,7 @@ def count(rows: list, boxed, published) -> dict[str, int]:
 
 
 def main():
-    from maxrl.verifiers import verify_math_batch, verify_number, verify_published_batch
+    from maxrl.tasks.verifiers import verify_math_batch, verify_number, verify_published_batch
 
     for name, formulas, boxed in (
         ("GSM8K, numbers", False, lambda rs, gs: [*map(verify_number, rs, gs)]),

@@ -5,7 +5,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from maxrl.learning.packing import micro_batches
-from maxrl.policy import TokenLogProbs
+from maxrl.learning.policy import TokenLogProbs
 from maxrl.sampling.sampler import decode_step, noise, prefill
 from tests.bench.bench_turns import whole_biases
 from tests.gpu.pretended import cuda

@@ -30,13 +30,14 @@ import sample
 import train
 from data.glyphs import prepare as glyphs
 from data.maze import prepare
-from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
-from maxrl.config import Config
-from maxrl.parallel import distributed
-from maxrl.recipes import RECIPES
+from maxrl import MaxRLConfig, MaxRLTrainer
+from maxrl.learning.config import Config
+from maxrl.models import checkpoint
 from maxrl.run import cli, setup
+from maxrl.run.recipes import RECIPES
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
+from maxrl.system import distributed
 from maxrl.tasks.base import ImageBatch
 from tests.bench import bench_turns
 from tests.gpu import gpu_check

@@ -9,8 +9,8 @@ import collections
 import os
 
 import train
-from maxrl import evaluation, policy
-from maxrl.learning import packing
+from maxrl.learning import packing, policy
+from maxrl.run import evaluation
 from maxrl.run.directory import Run
 from maxrl.run.logger import Logger
 from maxrl.sampling import sampler

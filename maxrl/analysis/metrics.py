@@ -1,0 +1,144 @@
+"""Statistics of rewards: pass@k and its standard error, majority vote, samples to match, groups.
+
+All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
+"""
+
+from collections.abc import Sequence
+from statistics import multimode
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from maxrl.system.totals import Metrics as Metrics
+from maxrl.system.totals import Totals
+
+
+def is_success(rewards: Any) -> Any:
+    """Which rewards of an array or tensor are a success: those of exactly 1."""
+    return rewards == 1
+
+
+def _array(values: ArrayLike) -> np.ndarray:
+    # A tensor may need gradients, or lie on a GPU.
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values, np.float64)
+
+
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Any:
+    """Unbiased estimate of the chance that at least one of k samples is right.
+
+    1 - C(n-c, k) / C(n, k) (Chen et al. 2021), the share of the k-subsets of n samples, c of them
+    right, that hold a right one. It is computed as the product over i < k of (n-c-i)/(n-i), in
+    which nothing overflows.
+
+    n, c and k broadcast; numbers give a float. ValueError unless all are whole numbers with
+    0 <= c <= n and 1 <= k <= n.
+    """
+    n, c, k = np.broadcast_arrays(_array(n), _array(c), _array(k))
+    whole = np.isfinite(n) & (n == np.floor(n)) & (c == np.floor(c)) & (k == np.floor(k))
+    wrong = ~(whole & (c >= 0) & (c <= n) & (k >= 1) & (k <= n))
+    if wrong.any():
+        got = f"n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g}"
+        raise ValueError(f"pass_at_k needs whole 0 <= c <= n and 1 <= k <= n, but got {got}")
+    fail = np.ones(n.shape)
+    for i in range(int(k.max(initial=0))):
+        step = fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1)
+        fail = np.where(i < k, step, fail)
+    return 1 - fail if fail.ndim else float(1 - fail)
+
+
+def exact_pass_at_k(p: ArrayLike, k: ArrayLike) -> np.ndarray:
+    """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
+    with np.errstate(divide="ignore"):
+        return -np.expm1(_array(k) * np.log1p(-np.minimum(_array(p), 1)))
+
+
+def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike) -> np.ndarray:
+    """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
+
+    b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
+    Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is
+    already as good (fewer may suffice), inf where b never gets there (more than ks[-1]).
+    ValueError for other shapes or unsorted ks.
+    """
+    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
+    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
+        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
+    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
+    reached = b >= a[:, None] - 1e-12  # (M, M)
+    # The first such j, and the point before it: there b[left] < a <= b[right].
+    right = reached.argmax(axis=1)  # (M,)
+    left = np.maximum(right - 1, 0)
+    between = right > left  # (M,)
+    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
+    return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+
+
+def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:
+    """How right the most frequent answer to each prompt is, (P,) in [0, 1].
+
+    answers  P lists of N final answers; None, where a sample has no answer, does not vote
+    right    (P, N), which samples are right, 0 or 1
+
+    An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks
+    at nothing else. Ties are broken at random, so the value is the mean over the tied answers;
+    without any vote it is 0. ValueError where the shapes differ.
+    """
+    values = []
+    for row, verdicts in zip(answers, _array(right), strict=True):
+        # Tied answers have equally many samples, so each of them weighs the same in the mean.
+        tied = set(multimode(answer for answer in row if answer is not None))
+        given = [verdict for answer, verdict in zip(row, verdicts, strict=True) if answer in tied]
+        values.append(np.mean(given or 0))
+    return np.array(values)
+
+
+def mean_and_se(values: ArrayLike) -> tuple[float, float]:
+    """Mean of one value per prompt (P,), and its standard error: std / sqrt(P), divisor P - 1.
+
+    The standard error says how much another draw of prompts would change the mean; for one
+    prompt it is NaN.
+    """
+    values = _array(values)
+    se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
+    return float(values.mean()), float(se)
+
+
+def count_groups(totals: Totals, rewards: ArrayLike, last: ArrayLike | None = None) -> None:
+    """Add the groups of rewards (P_local, N) to Totals, which make these metrics of them.
+
+    A rollout without a verdict (NaN) counts nowhere, nor does a group without any.
+
+    reward                  mean reward
+    reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
+                            as TRL 1.16 has it; NaN for one rollout
+    frac_unsolved           share of prompts without any success, among the rewards of their `last`
+                            round if they have several
+    frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
+    frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
+    frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
+                            the sum of the two shares before
+    """
+    last = _judged(rewards if last is None else last)
+    rewards = _judged(rewards)  # (P_local, N)
+    count = np.isfinite(rewards).sum()
+    total = np.nansum(rewards)
+    lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
+    highest = np.fmax.reduce(rewards, axis=1)
+    totals.mean("reward", total, count)
+    totals.std("reward_std", total, np.nansum(rewards**2), count)
+    for name, prompts in {
+        "frac_unsolved": ~is_success(last).any(axis=1),
+        "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
+        "frac_reward_one_mean": (lowest == 1) & (highest == 1),
+        "frac_reward_zero_std": lowest == highest,
+    }.items():
+        totals.mean(name, prompts.sum(), len(prompts))
+
+
+def _judged(rewards: ArrayLike) -> np.ndarray:
+    """The groups of rewards (P_local, N) that have a verdict."""
+    rewards = _array(rewards)
+    return rewards[np.isfinite(rewards).any(axis=1)]

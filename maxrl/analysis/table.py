@@ -1,0 +1,180 @@
+"""What eval.py prints and draws of its results: tables, sentences, curves."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from maxrl.analysis.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_match
+
+# Paired differences beyond this many standard errors are called more or fewer.
+CLEAR = 2
+GUESS = "guess"  # the row of guesses that are blind to the prompt
+ENOUGH = 10  # prompts, of which fewer have no error that could be trusted
+
+
+def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
+    """Return {name: value(row)}, stacked over the checkpoints (seeds) of that name."""
+    found: dict[str, list] = {}
+    for row in results["checkpoints"]:
+        found.setdefault(row["name"], []).append(value(row))
+    return {name: np.stack(values) for name, values in found.items()}
+
+
+def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return {name: pass@k}, (seeds, P, M), of each checkpoint and prompt at each of the M ks."""
+
+    def value(row: dict) -> np.ndarray:
+        if results["classes"]:
+            return exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
+        return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
+
+    return over_seeds(results, value)
+
+
+def guessed(results: dict, ks: Sequence[int]) -> np.ndarray:
+    """Return pass@k (P, M) of guesses that are blind to the prompt."""
+    return exact_pass_at_k(np.array(results["guess"])[:, None], ks)
+
+
+def powers(results: dict) -> list[int]:
+    """Return k = 1, 2, 4, ... up to the number of samples, or of classes."""
+    return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
+
+
+def print_table(results: dict, passes: Sequence[int], against: str):
+    """Print pass@k and majority vote with standard errors over prompts, and paired differences."""
+    solved = {name: seeds.mean(0) for name, seeds in coverage(results, passes).items()}  # (P, M)
+    columns: dict[str, dict] = {}
+    for i, k in enumerate(passes):
+        columns[f"pass@{k}"] = {name: rates[:, i] for name, rates in solved.items()}
+    for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
+        if field in results["checkpoints"][0]:
+            found = over_seeds(results, itemgetter(field))
+            columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
+    width = max(map(len, [*solved, GUESS])) + 2
+    print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
+    print(" " * width + "".join(f"{column:^20}" for column in columns))
+    for name in solved:
+        print_row(name, width, [rates[name] for rates in columns.values()], ".3f")
+    if results.get("guess"):
+        print_row(GUESS, width, guessed(results, passes).T, ".3f")
+    if len(solved) > 1:
+        print(f"{against} minus each, paired over prompts")
+        for name in filter(against.__ne__, solved):
+            differences = [rates[against] - rates[name] for rates in columns.values()]
+            print_row(name, width, differences, "+.3f")
+        for k in passes:
+            print(in_words(k, columns[f"pass@{k}"], against))
+        print(in_samples(results, max(passes), against))
+
+
+def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
+    """Print the mean and standard error of each column, which has a value for every prompt."""
+    cells = [f"{mean:{form}} ± {se:.3f}" for mean, se in map(mean_and_se, columns)]
+    print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
+
+
+def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
+    """Return a sentence about pass@k, which `values` has for every prompt of each row.
+
+    One row solves more or fewer than another if their difference, paired over ENOUGH prompts, is
+    larger than CLEAR standard errors.
+    """
+    level = "neither clearly more nor fewer than"
+    verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
+    for name, rates in values.items():
+        if name != against:
+            mean, se = mean_and_se(values[against] - rates)
+            clear = "more than" if mean > 0 else "fewer than"
+            known = len(rates) >= ENOUGH and abs(mean) > CLEAR * se
+            verdicts[clear if known else level].append(name)
+    said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
+    tries = "At the first try" if k == 1 else f"Within {k} tries"
+    return f"{tries} {against} solves {', '.join(said)}."
+
+
+def in_samples(results: dict, k: int, against: str) -> str:
+    """Return in how many samples one row reaches the others' pass@k (the paper's Figure 5)."""
+    ks = sorted({*powers(results), k})
+    curves = {name: values.mean((0, 1)) for name, values in coverage(results, ks).items()}
+    own = curves.pop(against)
+    said = []
+    for name, curve in curves.items():
+        # Linear between powers of 2. The other row may have its pass@k with fewer samples than k.
+        its = samples_to_match(ks, curve, curve)[ks.index(k)]
+        need = samples_to_match(ks, curve, own)[ks.index(k)]
+        few = "1 sample" if need == ks[0] else f"about {need:.3g} samples"
+        few = few if need <= k else f"more than {k} samples"
+        said.append(f"of {name} in {few} ({name} itself in {its:.3g})")
+    return f"{against} reaches the pass@{k} {', '.join(said)}."
+
+
+def listed(names: list[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(", ".join(names).rsplit(", ", 1))
+
+
+def where(results: dict) -> str:
+    """Return which split was evaluated, and its source if it has several."""
+    return results["split"] + (f" ({results['source']})" if results["source"] else "")
+
+
+def drawn(results: dict) -> str:
+    """Return how many prompts and samples there were, and from which distribution."""
+    count = f"{results['prompts']:,}"
+    if results["prompts"] < results["of"]:
+        count = f"the first {count} of {results['of']:,}"
+    if results["classes"]:
+        return f"{count} images, exact"
+    said = [f"{count} prompts x {results['samples']} samples"]
+    said.append(f"temperature {results['temperature']:g}")
+    if results["top_k"]:
+        said.append(f"top-k {results['top_k']}")
+    if results["top_p"] != 1:
+        said.append(f"top-p {results['top_p']}")
+    if results.get("zero_reward_at_limit"):
+        said.append("cut responses are wrong")
+    if results.get("no_verdict"):
+        said.append(f"{len(results['no_verdict'])} without a verdict left out")
+    return ", ".join(said)
+
+
+def print_rewards(results: dict):
+    """Print the mean of each reward function if there are several, or of one that is not pass@1."""
+    if results["classes"]:
+        return
+    for row in results["checkpoints"]:
+        said = [f"{key[8:-5]} {row[key]:.3f}" for key in row if key.endswith("/mean")]
+        if len(said) > 1:
+            print(f"{row['name']}: mean rewards {', '.join(said)}")
+        elif not math.isclose(row["reward"], np.mean(row["counts"]) / results["samples"]):
+            print(f"{row['name']}: mean reward {row['reward']:.3f}")
+
+
+def print_faults(results: dict):
+    """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
+    for row in results["checkpoints"]:
+        slow = row.get("rewards/verifier_timeouts", 0)
+        failed = row.get("rewards/verifier_failures", 0)
+        if slow or failed:
+            print(
+                f"{row['name']}: {slow:g} comparisons of math-verify took too long and count as "
+                f"wrong, {failed:g} failed otherwise"
+            )
+
+
+def curves(results: dict) -> dict[str, dict]:
+    """Return every name's pass@k and standard error over prompts, for the figure."""
+    ks = powers(results)
+    result = {}
+    rows = {name: values.mean(0) for name, values in coverage(results, ks).items()}  # (P, M)
+    if results.get("guess"):
+        rows[GUESS] = guessed(results, ks)
+    for name, values in rows.items():
+        mean, se = zip(*map(mean_and_se, values.T))
+        # JSON has no NaN, the error of a single prompt.
+        errors = [None if math.isnan(error) else error for error in se]
+        result[name] = {"k": ks, "mean": list(mean), "se": errors}
+    return result

@@ -1,1 +1,0 @@
-"""Names and checks of estimators, and the weight w(p) of each."""

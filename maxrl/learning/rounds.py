@@ -1,0 +1,126 @@
+"""Rounds: a prompt is sampled until a round of rollouts has a success, and trained on that round.
+
+A round of n rollouts that is reached has the expected gradient w_n(p) grad p (Theorem 2). Without a
+success its gradient is exactly 0, so only the last round is trained on. Round j is reached with
+probability (1-p)^(n_1 + ... + n_{j-1}), and the sum telescopes:
+
+    sum_j (1-p)^(n_1 + ... + n_{j-1}) w_{n_j}(p) = w_{n_1 + ... + n_R}(p)
+
+The order is that of all rounds together, and an easy prompt costs n_1 rollouts. This holds for
+estimators with weight w_n from n rollouts, for every n, that give exactly 0 to a group without a
+success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.04996) samples in
+rounds too, until a prompt has enough signal.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from maxrl.analysis.metrics import is_success
+from maxrl.learning.classifier import Draws
+from maxrl.learning.config import Config
+from maxrl.learning.losses import at_least_float32
+from maxrl.sampling.rollouts import Rollouts, joined
+from maxrl.tasks.base import Example, Examples
+
+Responses = Rollouts | Draws  # of a language model or a classifier
+
+
+@dataclass
+class Sampled:
+    """What a step has sampled: `rollouts` to learn from, `first` to measure the model by.
+
+    Later rounds have only prompts without a success so far, so pass rates are computed from the
+    first round alone.
+    """
+
+    first: Responses  # the Rollouts of the first round, P_local prompts in their order
+    first_rewards: Tensor  # (P_local, n_1)
+    rollouts: Responses  # of each prompt the last round that it had, in any order of the prompts
+    rewards: Tensor  # (P_local, N), NaN without a rollout or a verdict
+    num_rollouts: Tensor  # (P_local,) how many each prompt had in all its rounds
+    num_rounds: Tensor  # (P_local,)
+
+
+def way_of_sampling(
+    cfg: Config, rollout: Callable, judge: Callable[..., Tensor], indices: Sequence[int]
+) -> Callable[..., Sampled]:
+    """Return how a step samples: sample(examples, step), as the recipe says.
+
+    rollout  the policy's; its method `demonstrate` if the recipe is supervised
+    judge    gives the rewards of a round
+    indices  P_local positions in the batch of all ranks; with the step they decide the noise
+    """
+
+    def demonstrated(examples: Examples, step: int) -> Sampled:
+        # The reference answers are one rollout each, and right.
+        return one_round(rollout(examples), torch.ones(len(examples), 1))
+
+    def at_once(examples: Examples, step: int) -> Sampled:
+        rollouts = rollout(examples, cfg.rollouts[0], step=step, indices=indices)
+        return one_round(rollouts, at_least_float32(judge(examples, rollouts)))
+
+    def several(examples: Sequence[Example], step: int) -> Sampled:
+        return in_rounds(cfg.rollouts, rollout, judge, examples, step, indices)
+
+    if cfg.supervised:
+        return demonstrated
+    return at_once if len(cfg.rollouts) == 1 else several
+
+
+def one_round(rollouts: Responses, rewards: Tensor) -> Sampled:
+    """Return rollouts and their rewards (P_local, N) as the only round."""
+    P, N = rewards.shape
+    return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
+
+
+def in_rounds(
+    sizes: Sequence[int],
+    rollout: Callable,
+    judge: Callable[..., Tensor],
+    examples: Sequence[Example],
+    step: int,
+    indices: Sequence[int],
+) -> Sampled:
+    """Sample every prompt in rounds of `sizes` rollouts, (n_1, ..., n_R), until one has a success.
+
+    `rollout`, `judge` and `indices` are those of `way_of_sampling`; `examples` and `step` those of
+    the function that it returns.
+
+    No rank waits for another one, and a prompt without a verdict is not sampled again.
+    """
+    waiting = torch.arange(len(examples))  # (P_local,)
+    num_rollouts = torch.zeros(len(examples))
+    num_rounds = torch.zeros(len(examples))
+    ended = []
+    rewards = []
+    drawn = 0
+    for size in sizes:
+        some = [examples[i] for i in waiting]
+        positions = [indices[i] for i in waiting]
+        # Rounds continue each prompt's stream of noise: together they draw the same rollouts, up to
+        # rounding, as a single group of sum(sizes) would.
+        rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
+        # In a dtype that has NaN.
+        verdicts = at_least_float32(judge(some, rollouts))  # (waiting, size)
+        if drawn == 0:
+            first = rollouts, verdicts
+        drawn += size
+        num_rollouts[waiting] += size
+        num_rounds[waiting] += 1
+        failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
+        ended.append(rollouts.select(~failed))
+        rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
+        waiting = waiting[failed]
+        if len(waiting) == 0:
+            break
+    rollouts = joined(ended, N=max(sizes))
+    return Sampled(*first, rollouts, torch.cat(rewards), num_rollouts, num_rounds)
+
+
+def unsolved(rewards: Tensor) -> Tensor:
+    """Which groups of rewards (P, n) have verdicts and no success, (P,)."""
+    return rewards.isfinite().any(1) & ~is_success(rewards).any(1)

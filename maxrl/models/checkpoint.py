@@ -1,0 +1,390 @@
+"""Reads and writes checkpoints: Hugging Face directories, with the state of training next to them.
+
+    RUN/recipe.json      the resolved recipe and the command
+    RUN/metrics.jsonl    one object per step
+    RUN/samples.jsonl    what the model writes, now and then
+    RUN/latest           the name of the newest checkpoint
+    RUN/step-000160/     a checkpoint:
+        config.json, generation_config.json, model.safetensors, tokenizer.json,
+        tokenizer_config.json and further tokenizer files of the checkpoint that training began
+        from, for transformers and vLLM; a classifier has config.json and model.safetensors, with
+        torchvision's names
+        recipe.json, optimizer.safetensors, state.json, metrics.jsonl so far, for --resume
+        checksums.json, of all other files
+
+With --lora-rank a checkpoint is a PEFT adapter instead (adapter_config.json,
+adapter_model.safetensors and the tokenizer, without the base model) and the files for --resume.
+
+transformers reads the tokenizer of a vocabulary of words, such as the maze's, with
+PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model's tokenizer for
+Qwen2's own.
+"""
+
+import contextlib
+import itertools
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from maxrl.learning.config import Config
+from maxrl.models import Uninitialised, from_config
+from maxrl.models.hub_files import MODEL_FILES, digest, end_tokens, find, weight_files
+from maxrl.models.lora import from_adapter, has_lora, lora_state
+from maxrl.models.resnet import ResNet
+from maxrl.models.tokenizer import CARRIED, Tokenizer
+from maxrl.models.transformer import Transformer
+from maxrl.system import sharding
+from maxrl.system.errors import UsageError
+from maxrl.system.files import (
+    CHECKSUMS,
+    DataError,
+    first_problem,
+    flush,
+    publish,
+    read_json,
+    regular,
+    write_json,
+    write_text,
+)
+
+Model = Transformer | ResNet
+# One tensor if tie_word_embeddings.
+HEAD = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
+RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
+# What code raises that is given the content of a wrong file; torch raises RuntimeError too.
+WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+def check_intact(path: str | Path) -> None:
+    """DataError if a file that the policy is loaded from has another checksum than is stored."""
+    path = find(path)
+    if not (path / CHECKSUMS).exists():
+        return
+    if why := first_problem(path, lambda name: name not in RESUMING):
+        raise DataError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
+
+
+def load_model(
+    path: str | Path, intact: bool = False
+) -> tuple[nn.Module, Tokenizer | None, list[int]]:
+    """Load a checkpoint: the model in float32, its tokenizer and its stop tokens.
+
+    path    a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
+            model with the adapter
+    intact  whether it has been compared with its checksums already
+
+    A classifier has no tokenizer (None) and no stop tokens. FileNotFoundError if a file is missing,
+    ValueError for anything wrong in one. No code of the checkpoint is run.
+    """
+    path = find(path)
+    if not intact:
+        check_intact(path)
+    if (path / "adapter_config.json").exists():
+        return load_adapted(path)
+    config = read_json(path / "config.json")
+    model = load_weights(path, config)
+    if not isinstance(model, Transformer):
+        return model, None, []
+    if (path / "generation_config.json").exists():
+        model.generation_config = read_json(path / "generation_config.json")
+    tokenizer = Tokenizer.load(path)
+    model.digest = digest(path, f"{model.config} {tokenizer.backend.to_str()}")
+    named = [*end_tokens(model.generation_config), *end_tokens(config)]
+    return model, tokenizer, all_ends(path, model, tokenizer, named)
+
+
+def all_ends(path: Path, model: Any, tokenizer: Tokenizer, named: list) -> list[int]:
+    """Return the end tokens of a tokenizer and those named elsewhere, each once.
+
+    The end of a message of an instruct model may stand in any one place; TRL and vLLM join them.
+    """
+    ends = [*tokenizer.ends, *named]
+    # A number that is left from another vocabulary ends nothing.
+    known = [end for end in ends if end in range(model.config.vocab_size)]
+    wrong = [end for end in ends if end not in known]
+    if wrong and not (known and all(isinstance(end, int) for end in wrong)):
+        raise ValueError(
+            f"{path} has eos_token_id {wrong[0]!r:.40}, which is no token of the model"
+        )
+    return [*dict.fromkeys(known)]
+
+
+def load_weights(path: Path, config: dict) -> Model:
+    """Return the model of a parsed config.json with the weights of a directory, in float32.
+
+    The model is made on the meta device, so that memory is only taken for tensors that the files
+    hold, whatever sizes config.json asks for.
+    """
+    try:
+        with torch.device("meta"), Uninitialised():
+            model = from_config(config)
+        state: dict[str, Tensor] = {}
+        for file in weight_files(path):
+            state |= read_weights(file)
+        tied = isinstance(model, Transformer) and model.config.tie_word_embeddings
+        if tied and isinstance(model, Transformer):
+            # One of both will do. Two matrices stay two, as for transformers.
+            head = state.get(HEAD)
+            if head is not None and not torch.equal(head, state.setdefault(EMBEDDING, head)):
+                return load_weights(path, config | {"tie_word_embeddings": False})
+            state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
+        model.load_state_dict(state, assign=True)
+        if tied and isinstance(model, Transformer):
+            model.lm_head.weight = model.model.embed_tokens.weight
+        return model
+    except (*WRONG, RuntimeError) as error:
+        raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Return the weights of a safetensors file in float32; ValueError for numbers that are none."""
+    state = {}
+    for name, tensor in read_tensors(file).items():
+        # Old checkpoints hold the frequencies of rotary positions too.
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        state[name] = tensor = as_float32(tensor).clone()
+        # aminmax is ten times as fast as isfinite.
+        if tensor.is_complex() or tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
+            raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
+    return state
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, which are mapped into memory and not yet read.
+
+    Other formats are not read: a pickle can run code.
+    """
+    try:
+        return load_file(regular(file))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} is missing, and no pickle (.bin, .pt) is read") from None
+    except (SafetensorError, IsADirectoryError) as error:
+        raise ValueError(f"{file} is damaged: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """Return the beginning of an error's message without line breaks."""
+    return " ".join(str(error).split())[:300]
+
+
+def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
+    """Do what `load_model` does for a PEFT directory."""
+    try:
+        model, _, stop = load_model(base_of(path))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or "
+            "write where it is now as base_model_name_or_path into adapter_config.json"
+        ) from None
+    try:
+        tensors = read_weights(path / "adapter_model.safetensors")
+        from_adapter(model, read_json(path / "adapter_config.json"), tensors)
+    except (*WRONG, RuntimeError) as error:
+        raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
+    recipe = path / "recipe.json"
+    if recipe.exists() and read_json(recipe).get("base") not in (None, "", model.digest):
+        raise ValueError(f"the base model {base_of(path)} of {path} has changed: put it back")
+    tokenizer = load_tokenizer(path)
+    return model, tokenizer, all_ends(path, model, tokenizer, stop)
+
+
+def base_of(path: Path) -> Path:
+    """Return the directory of the model that the adapter in a PEFT directory is for.
+
+    ValueError if that is an adapter too, which may name this one.
+    """
+    base = find(str(read_json(path / "adapter_config.json").get("base_model_name_or_path")))
+    if (base / "adapter_config.json").exists():
+        raise ValueError(f"{path} is an adapter of {base}, which is an adapter itself")
+    return base
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Load the tokenizer of a checkpoint; an adapter may have none but its base model's."""
+    path = find(path)
+    if (path / "adapter_config.json").exists() and not (path / "tokenizer.json").exists():
+        return load_tokenizer(base_of(path))
+    return Tokenizer.load(path)
+
+
+def save(
+    path: str | Path,
+    model: Model,
+    tokenizer: Tokenizer | None = None,
+    stop_tokens: Collection[int] = (),
+    *,
+    recipe: dict | None = None,
+    optimizer: Optimizer | None = None,
+    state: dict | None = None,
+    metrics: str | None = None,
+) -> None:
+    """Write a checkpoint directory in float32 that transformers loads as it is.
+
+    model      a model with LoRA is written as its adapter alone
+    tokenizer  None for a classifier
+    optimizer, state, metrics  what resuming needs; state becomes state.json
+
+    Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
+    appears complete or not at all. OSError if `path` exists. Of a model that is divided
+    among the ranks, save what sharding.Gathered.state returns.
+    """
+    path = Path(path)
+    temporary = path.with_name(path.name + ".incomplete")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        if has_lora(model):
+            write_json(temporary / "adapter_config.json", model.adapter_config)
+            write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
+            if tokenizer is not None:
+                tokenizer.save(temporary)
+            if recipe is not None:
+                recipe = recipe | {"base": model.digest}
+        else:
+            write_model(temporary, model, tokenizer, stop_tokens)
+        if recipe is not None:
+            write_json(temporary / "recipe.json", recipe)
+        if optimizer is not None:
+            save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
+            write_json(temporary / "state.json", state)
+        if metrics is not None:
+            write_text(temporary / "metrics.jsonl", metrics)
+        publish(temporary, path)
+    except BaseException:
+        # A full disk gets its space back.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def write_model(
+    directory: Path,
+    model: Model,
+    tokenizer: Tokenizer | None,
+    stop_tokens: Collection[int],
+) -> None:
+    """Write the files of a checkpoint that are not for resuming."""
+    config = model.config.to_hf()
+    if isinstance(model, Transformer) and tokenizer is not None:
+        generation = model.generation_config or {"do_sample": True, "temperature": 1.0}
+        ends = {"eos_token_id": sorted(stop_tokens)} if stop_tokens else {}
+        config |= ends
+        write_json(directory / "generation_config.json", generation | ends)
+        tokenizer.save(directory)
+    write_json(directory / "config.json", config)
+    weights = model.state_dict()
+    if config.get("tie_word_embeddings"):
+        del weights[HEAD]
+    write_tensors(directory / "model.safetensors", weights)
+    # Without an index vLLM takes every *.safetensors file of a directory for weights.
+    files = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
+    write_json(directory / "model.safetensors.index.json", files)
+
+
+def save_into(
+    folder: Path, model: Model, tokenizer: Tokenizer, stop_tokens: Collection[int]
+) -> None:
+    """Write a model, or its adapter, and its tokenizer in place of what a directory holds.
+
+    Nothing is replaced before all is written, and files of no model stay. A link is replaced, not
+    what it points to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        new = Path(temporary) / "model"
+        save(new, model, tokenizer, stop_tokens)
+        # Until everything has followed, the new checksums refuse the directory.
+        os.replace(new / CHECKSUMS, folder / CHECKSUMS)
+        for pattern in (*MODEL_FILES, *CARRIED):
+            for old in folder.glob(pattern):
+                old.unlink()
+        # The tokenizer goes before the config.
+        for file in sorted(new.iterdir(), reverse=True):
+            os.replace(file, folder / file.name)
+        flush(folder)
+
+
+def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file in float32 that transformers and PEFT can read."""
+    tensors = {name: as_float32(tensor).contiguous() for name, tensor in tensors.items()}
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def as_float32(tensor: Tensor) -> Tensor:
+    """Return a tensor of weights in float32 and one of counts as it is."""
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def set_latest(run: str | Path, name: str) -> None:
+    """Let RUN/latest name a checkpoint, which must be complete already."""
+    write_text(Path(run) / "latest", name + "\n")
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state by parameter, as NAME.exp_avg or NAME.momentum_buffer."""
+    return {
+        f"{name}.{key}": value.contiguous()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Raise UsageError for what is wrong in the state of a run; decorates what reads it."""
+    try:
+        yield
+    except (OSError, *WRONG) as error:
+        raise UsageError(
+            "the run cannot be resumed, as a file of its checkpoint is wrong "
+            f"({type(error).__name__}: {one_line(error)}): start another run with --out DIR"
+        ) from None
+
+
+def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> None:
+    """Give an optimizer the state in a checkpoint, on the devices of the parameters.
+
+    FileNotFoundError without optimizer.safetensors; ValueError or KeyError if it is damaged, or not
+    the state of this optimizer.
+    """
+    tensors = read_tensors(Path(path) / "optimizer.safetensors")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    # Before the first update there is no state.
+    for group in optimizer.param_groups if tensors else ():
+        keys = ("step", "exp_avg", "exp_avg_sq") if "betas" in group else ("momentum_buffer",)
+        for parameter, key in itertools.product(group["params"], keys):
+            value = tensors.pop(f"{names[parameter]}.{key}").float()
+            if key == "step":
+                # Fused Adam counts on the parameter's device, and each rank has the count.
+                value = value.to(parameter.device)
+            else:
+                value = sharding.placed_like(parameter, value)
+            optimizer.state[parameter][key] = value
+    if tensors:
+        raise ValueError(f"{path} has the state of another model: {next(iter(tensors))}")
+
+
+def recorded(directory: str | Path) -> dict:
+    """Return the recipe in recipe.json of a run or checkpoint, by the fields of Config.
+
+    A field that it lacks has its default. FileNotFoundError without the file, ValueError if it
+    holds no recipe.
+    """
+    file = Path(directory) / "recipe.json"
+    recipe = read_json(file).get("config")
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{file} holds no recipe")
+    default = Config().to_dict()
+    return default | {name: value for name, value in recipe.items() if name in default}

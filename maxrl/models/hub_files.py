@@ -1,0 +1,156 @@
+"""Finds checkpoints and data sets in directories or on the Hugging Face hub."""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from maxrl.system.files import read_json
+
+# Folders are left, and a second copy of Mistral's weights.
+NOT_HUB_FILES = ["*/*", "consolidated*"]
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
+# The files that decide which model a directory holds.
+MODEL_FILES = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+)
+PART = 2**16  # bytes
+FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
+
+
+def find(path: str | Path) -> Path:
+    """Return the checkpoint directory that `path` stands for.
+
+    That is the directory itself, the newest checkpoint of a run directory, or the local copy of a
+    checkpoint on the hub. FileNotFoundError if there is none.
+    """
+    path = download(str(path)) if on_hub(path) else Path(path)
+    found = path
+    # os.path takes names of any length, which other people's files may hold.
+    if os.path.isfile(path / "latest"):
+        # A run directory from elsewhere must not lead out of itself.
+        name = (path / "latest").read_text(errors="replace").strip()
+        if re.fullmatch(r"step-\d+", name):
+            found = path / name
+    if any(os.path.isfile(found / name) for name in ("config.json", "adapter_config.json")):
+        return found
+    raise FileNotFoundError(
+        f"{path} is neither a checkpoint (no config.json) nor a run directory with one"
+    )
+
+
+def on_hub(path: str | Path) -> bool:
+    """Tell whether `path` reads OWNER/NAME and is no path here; runs/NAME is a run not yet made."""
+    name = str(path)
+    return (
+        re.fullmatch(r"(?!runs/)[\w-][\w.-]{,95}/[\w.-]{1,96}", name) is not None
+        and not Path(name).parent.exists()
+    )
+
+
+def base_name(path: str | Path) -> str:
+    """Return how an adapter names its base model: by hub id, or by the checkpoint's full path."""
+    return str(path) if on_hub(path) else str(find(path).resolve())
+
+
+def download(
+    name: str,
+    files: str | list[str] = HUB_FILES,
+    but: list[str] | None = NOT_HUB_FILES,
+    **which: Any,
+) -> Path:
+    """Return the directory with the files of a repository on the hub, downloaded where necessary.
+
+    files, but  patterns of the files to fetch and of those to leave; by default a checkpoint's
+    which       repo_type and revision
+
+    FileNotFoundError if they cannot be fetched.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(name, allow_patterns=files, ignore_patterns=but, **which))
+    # The hub, its client and the network raise errors of many unrelated classes.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in which.items())
+        raise FileNotFoundError(
+            f"{name} is no directory here and could not be fetched from the hub ({reason}); with a "
+            f"network, `hf download {name} {options}--local-dir {name}` puts it here"
+        ) from None
+
+
+def data_files(name: str, split: str) -> list[Path]:
+    """Return the files of a data set: FILE itself, or one split of OWNER/NAME, here or on the hub.
+
+    The hub converts every public set to CONFIG/SPLIT/*.parquet. Where a set has several such
+    folders, OWNER/NAME/CONFIG/SPLIT names one of them.
+    """
+    path = Path(name)
+    root = path
+    folder = "." if any(path.glob("*.parquet")) else f"*/{split}"
+    if not path.is_dir():
+        parts = name.split("/")
+        owner = "/".join(parts[:2])
+        if path.suffix.lower() in FILES or not on_hub(owner):
+            return [path]
+        folder = "/".join(parts[2:]) or folder
+        pattern = f"{folder}/*.parquet"
+        root = download(owner, pattern, None, repo_type="dataset", revision="refs/convert/parquet")
+    files = sorted(root.glob(f"{folder}/*.parquet"))
+    folders = sorted({f"{name}/{file.parent.relative_to(root)}" for file in files})
+    if len(folders) != 1:
+        raise FileNotFoundError(
+            f"{name} must have one folder {folder} of parquet files: name a file, or one of "
+            f"{', '.join(folders) or 'the folders that it has'}"
+        )
+    return files
+
+
+def end_tokens(config: dict) -> list:
+    """Return `eos_token_id` of a parsed config as a list, also where it is a number or null."""
+    ids = config.get("eos_token_id")
+    if isinstance(ids, list):
+        return ids
+    return [] if ids is None else [ids]
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Return a checkpoint's safetensors files: model.safetensors, or the shards of its index.
+
+    Other shards in the directory may be left over from another model.
+    """
+    whole = path / "model.safetensors"
+    index = path / "model.safetensors.index.json"
+    if whole.exists() or not index.exists():
+        return [whole]
+    names = set(read_json(index)["weight_map"].values())
+    if not names <= set(os.listdir(path)):
+        raise FileNotFoundError(f"{index} names a file that is not there")
+    return [path / name for name in sorted(names)]
+
+
+def digest(path: Path, meaning: str) -> str:
+    """Return what tells the model and tokenizer of a directory from others.
+
+    meaning  what its smaller files mean, however they are written
+
+    Of a file of weights it is the size and 64 parts, from the first to the last one: reading all
+    of it would take as long as loading it.
+    """
+    found = hashlib.sha256(meaning.encode())
+    for file in weight_files(path):
+        size = os.path.getsize(file)
+        found.update(f"{file.name} {size}".encode())
+        with file.open("rb") as opened:
+            for i in range(64):
+                opened.seek(max(0, size - PART) * i // 63)
+                found.update(opened.read(PART))
+    return found.hexdigest()

@@ -1,0 +1,1 @@
+"""MaxRLTrainer: train.py under the names of TRL."""

@@ -1,0 +1,149 @@
+"""What scripts for TRL pass: a model, a tokenizer, an adapter and functions in memory."""
+
+import hashlib
+import itertools
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maxrl.models import hub_files
+from maxrl.models.lora import PROJECTIONS
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system import distributed, files
+from maxrl.system.errors import UsageError
+
+# Fields of a LoraConfig that are read, or that say nothing about what is trained.
+READ = {
+    "r",
+    "lora_alpha",
+    "target_modules",
+    "task_type",
+    "base_model_name_or_path",
+    "inference_mode",
+    "revision",
+}
+
+
+def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
+    """Return the checkpoint that a run begins with.
+
+    model        a directory, a hub id or a model of transformers
+    tokenizer    of transformers, or None
+    out          the run directory, which gets a folder initial-CHECKSUM with what is not on disk
+    peft_config  None if all parameters are to be trained
+
+    A resumed run, a KL penalty and an adapter need that folder again.
+    """
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise UsageError(
+            f"processing_class is a {type(tokenizer).__name__}: pass a tokenizer of transformers"
+        )
+    if hasattr(model, "peft_config"):
+        raise UsageError("the model has an adapter already: pass the base model and peft_config")
+    whole = peft_config is None and isinstance(model, torch.nn.Module)
+    if whole and not all(parameter.requires_grad for parameter in model.parameters()):
+        raise UsageError(
+            "the model has frozen parameters, and all of them are trained: call "
+            "model.requires_grad_(True), or pass peft_config to train an adapter"
+        )
+    if isinstance(model, str | Path) and tokenizer is None:
+        return str(model)
+    written = str(write(model, tokenizer, out)) if distributed.rank() == 0 else ""
+    return distributed.from_main(written)
+
+
+def name_of(model: Any) -> str:
+    """Return where a model comes from, "" if that is not known."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if not hasattr(model, "save_pretrained"):
+        raise UsageError(f"model is a {type(model).__name__}: pass a name or a transformers model")
+    return getattr(model.config, "_name_or_path", "")
+
+
+def write(model: Any, tokenizer: Any, out: Path) -> Path:
+    """Write model and tokenizer into a folder of `out`; weights on disk are linked."""
+    new = out / "initial.incomplete"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        if tokenizer is None:
+            if not name_of(model):
+                raise UsageError("a model in memory needs its tokenizer: pass processing_class")
+            Tokenizer.load(hub_files.find(name_of(model))).save(new)
+        else:
+            tokenizer.save_pretrained(new)
+        if isinstance(model, str | Path):
+            source = hub_files.find(model)
+            for file in itertools.chain.from_iterable(map(source.glob, hub_files.MODEL_FILES)):
+                (new / file.name).symlink_to(file.resolve())
+        else:
+            model.save_pretrained(new)
+        sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
+        digest = hashlib.sha256("".join(sums).encode()).hexdigest()
+        found = out / f"initial-{digest[:8]}"
+        if not found.exists():
+            new.rename(found)
+        return found
+    except (FileNotFoundError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def adapter(config: Any) -> dict:
+    """Return the options of train.py that a peft.LoraConfig stands for.
+
+    UsageError for what train.py does not have.
+    """
+    if config is None:
+        return {}
+    if not (hasattr(config, "r") and hasattr(config, "lora_alpha")):
+        raise UsageError(f"peft_config is a {type(config).__name__}: pass a peft.LoraConfig")
+    if not config.r:
+        raise UsageError("peft_config has r = 0: an adapter has a rank of at least 1")
+    usual = vars(type(config)())
+    for name, value in vars(config).items():
+        if name not in READ and value and value != usual.get(name):
+            raise UsageError(
+                f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
+                "LoRA without dropout, as rollouts come from the model that is trained"
+            )
+    modules = getattr(config, "target_modules", None) or ("q_proj", "v_proj")
+    if modules == "all-linear":
+        modules = PROJECTIONS
+    if isinstance(modules, str):
+        modules = (modules,)
+    # PEFT keeps a set, whose order differs from process to process.
+    return {
+        "lora_rank": config.r,
+        "lora_alpha": float(config.lora_alpha),
+        "lora_projections": tuple(sorted(modules)),
+    }
+
+
+def as_list(functions: object) -> list[Callable | str]:
+    """Return reward functions as a list; UsageError for none, and for a reward model."""
+    found = functions if isinstance(functions, list | tuple) else [functions]
+    if not found or None in found:
+        raise UsageError("reward_funcs is needed: functions, or names such as accuracy_reward")
+    for function in found:
+        if isinstance(function, torch.nn.Module):
+            raise UsageError("a reward model is not here: call it in a function of your own")
+    return list(found)
+
+
+def address(function: Callable | str) -> str:
+    """Return what recipe.json calls a reward function: its name, or where eval.py can import it."""
+    if isinstance(function, str):
+        return function
+    name = getattr(function, "__name__", type(function).__name__)
+    module = getattr(function, "__module__", "__main__")
+    if module == "__main__":
+        # A notebook has no file.
+        module = getattr(sys.modules[module], "__file__", None) or module
+    return f"{module}:{name}"

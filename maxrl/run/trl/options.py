@@ -1,0 +1,219 @@
+"""TRL's options: those that MaxRLConfig takes, and for the others why not and what instead.
+
+The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has all of them.
+"""
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from maxrl.learning.config import Config, as_kind
+from maxrl.system.errors import UsageError
+
+# Options of TRL that are refused: why, what to do instead, and their names.
+REFUSED = {
+    "rollouts come from the trained model itself; `wave_rows` and `kv_memory_gb` set memory": (
+        "use_vllm use_transformers_continuous_batching use_transformers_paged cache_implementation"
+    ),
+    "training samples what it scores, or estimators are biased; evaluations have "
+    "`eval_temperature` and `eval_top_p`": (
+        "temperature top_p top_k min_p repetition_penalty generation_kwargs"
+    ),
+    "a response calls no tools; write into the prompt what they would say": (
+        "max_tool_calling_iterations"
+    ),
+    "the ratio is each token's and is clipped; use `epsilon` and `epsilon_high`": (
+        "delta importance_sampling_level off_policy_mask_threshold"
+    ),
+    "rewards are summed before they are compared; use `reward_weights`": (
+        "multi_objective_aggregation"
+    ),
+    "the KL penalty is k3 to the initial model; use `beta`": (
+        "use_bias_correction_kl sync_ref_model"
+    ),
+    "all response tokens are trained on; `zero_reward_at_limit` gives cut ones 0": (
+        "mask_truncated_completions top_entropy_quantile"
+    ),
+    "the weight of the entropy is constant; use `entropy_coef`": "use_adaptive_entropy",
+    "weights are float32 and forwards bfloat16; use `bf16`": (
+        "model_init_kwargs fp16 fp16_full_eval bf16_full_eval tf32 cast_lm_head_to_fp32"
+    ),
+    "no code of a checkpoint is run; the supported models need none": "trust_remote_code",
+    "chat templates get no settings; change the template": "chat_template_kwargs",
+    "models are dense; leave it out": "router_aux_loss_coef",
+    "an epoch is all prompts in an order by `seed`; leave it out": (
+        "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip dataloader_in_order"
+    ),
+    "a batch is per_device_train_batch_size x ranks x steps_per_generation; use these": (
+        "generation_batch_size"
+    ),
+    "reward functions get all columns; leave it out": "remove_unused_columns",
+    "the optimizer is torch's; use `optim`, `adam_beta1` and `weight_decay`": (
+        "optim_args optim_target_modules adam_epsilon lr_scheduler_kwargs label_smoothing_factor "
+        "neftune_noise_alpha"
+    ),
+    "the divisor is summed over micro-batches and ranks; leave it out": (
+        "average_tokens_across_devices"
+    ),
+    "the model runs as plain PyTorch; leave it out": (
+        "torch_compile torch_compile_backend torch_compile_mode use_liger_kernel "
+        "activation_checkpointing"
+    ),
+    "a model is divided by torch's fully_shard; use `fsdp`": (
+        "deepspeed fsdp_config parallelism_config accelerator_config"
+    ),
+    "memory does not change the batch; use `micro_batch_tokens` and `wave_rows`": (
+        "auto_find_batch_size torch_empty_cache_steps"
+    ),
+    "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`": (
+        "push_to_hub hub_model_id log_completions_hub_repo trackio_space_id trackio_bucket_id "
+        "trackio_static_space_id"
+    ),
+    "training ends with its last checkpoint; `maxrl eval RUN/step-*` compares all": (
+        "load_best_model_at_end metric_for_best_model"
+    ),
+    "checkpoints are for resuming; save_model writes the model alone": (
+        "save_only_model restore_callback_states_from_checkpoint"
+    ),
+    "metrics are those of maxrl/run/README.md; leave it out": (
+        "include_num_input_tokens_seen include_for_metrics eval_on_start batch_eval_metrics "
+        "prediction_loss_only debug"
+    ),
+    "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint",
+}
+WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
+# What scripts may ask for, as it is what is done: these values, and None, False, 0 and empty ones.
+DONE = {"temperature": 1, "top_p": 1}
+# Options of TRL that may have any value: they change logs, files or speed, or belong to an option
+# that is refused.
+NO_EFFECT = (
+    "vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex "
+    "vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port "
+    "vllm_gpu_memory_utilization vllm_max_model_length vllm_tensor_parallel_size "
+    "vllm_importance_sampling_correction vllm_importance_sampling_mode "
+    "vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min "
+    "vllm_importance_sampling_cap transformers_continuous_batching_config sapo_temperature_neg "
+    "sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg "
+    "ref_model_mixup_alpha ref_model_sync_steps entropy_coef_min entropy_coef_max "
+    "entropy_coef_delta entropy_target "
+    "liger_kernel_config activation_checkpointing_kwargs hub_token hub_private_repo hub_strategy "
+    "hub_always_push hub_revision greater_is_better ds3_gather_for_generation pad_to_multiple_of "
+    "disable_dropout use_cache gradient_checkpointing_kwargs label_names "
+    "length_column_name logging_strategy logging_first_step log_on_each_node "
+    "logging_nan_inf_filter log_level log_level_replica disable_tqdm log_multimodal "
+    "num_completions_to_print log_unique_prompts per_device_eval_batch_size "
+    "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps save_on_each_node "
+    "dataloader_drop_last dataloader_pin_memory dataloader_persistent_workers "
+    "dataloader_prefetch_factor dataloader_multiprocessing_context "
+    "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph "
+    "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
+)
+UNUSED = NO_EFFECT.split()
+# Arguments of GRPOTrainer that are not here: why, and what instead.
+ABSENT = {
+    "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
+    "compute_metrics": "a metric is a reward function of weight 0",
+    "optimizers": "the optimizer is torch's AdamW or SGD; use optim",
+    "tools": "a response calls no tools; write what they would say into the prompt",
+    "environment_factory": "a response is one turn; a reward function may start what it needs",
+    "rollout_func": "rollouts come from the model that is trained",
+    "quantization_config": "weights are float32; use peft_config to save memory",
+    "reward_processing_classes": "a reward is a function; call the reward model in it",
+}
+
+
+def taken(default: object, ours: str) -> Any:
+    """Return a field of MaxRLConfig: its default, and what it is called in train.py."""
+    return field(default=default, metadata={"help": ours})
+
+
+@dataclass(init=False)
+class MaxRLConfig:
+    """The options of MaxRLTrainer, with the names of TRL's GRPOConfig.
+
+    The options of train.py that TRL has none for, such as micro_batch_tokens or no_verdict, are
+    taken by their own names and precede these. UsageError for any other option, with the reason.
+    """
+
+    output_dir: str = taken(None, "--out")
+    num_generations: int = taken(8, "--rollouts")
+    per_device_train_batch_size: int = taken(8, "--prompts, by TRL's arithmetic")
+    gradient_accumulation_steps: int = taken(1, "--prompts, by TRL's arithmetic")
+    steps_per_generation: int | None = taken(None, "--minibatches, by TRL's arithmetic")
+    num_iterations: int = taken(1, "--passes")
+    num_train_epochs: float = taken(3.0, "--epochs, by TRL's arithmetic")
+    max_steps: int = taken(-1, "--steps, counted in updates")
+    max_completion_length: int = taken(512, "--max-response")
+    max_prompt_length: int | None = taken(None, "--max-prompt")
+    learning_rate: float = taken(1e-6, "--lr")
+    lr_scheduler_type: str = taken("linear", "--schedule")
+    warmup_steps: float = taken(0.0, "--warmup-steps")
+    warmup_ratio: float = taken(0.0, "--warmup-steps, as a share")
+    optim: str = taken("adamw_torch_fused", "--optimizer")
+    weight_decay: float = taken(0.0, "--weight-decay")
+    adam_beta1: float = taken(0.9, "--betas")
+    adam_beta2: float = taken(0.999, "--betas")
+    max_grad_norm: float = taken(1.0, "--max-grad-norm")
+    scale_rewards: str | bool = taken(
+        "mean", "--estimator maxrl (mean), grpo (group) or dr_grpo (none)"
+    )
+    loss_type: str = taken(
+        "dapo", "--aggregation token (dapo, bnpo), sequence (grpo) or constant (dr_grpo)"
+    )
+    epsilon: float = taken(0.2, "--clip")
+    epsilon_high: float | None = taken(None, "--clip")
+    beta: float = taken(0.0, "--beta")
+    entropy_coef: float = taken(0.0, "--entropy-bonus")
+    reward_weights: tuple[float, ...] | None = taken(None, "--reward-weights")
+    bf16: bool | None = taken(None, "--precision")
+    gradient_checkpointing: bool = taken(True, "--gradient-checkpointing")
+    fsdp: None | str | bool | tuple[str, ...] = taken(None, "--shard")
+    use_cpu: bool = taken(False, "--device cpu")
+    full_determinism: bool = taken(False, "--deterministic")
+    seed: int = taken(42, "--seed")
+    dataloader_num_workers: int = taken(0, "--workers")
+    logging_steps: int = taken(10, "a line of log_history; metrics.jsonl has every step")
+    log_completions: bool = taken(False, "--show-every logging_steps")
+    report_to: None | str | tuple[str, ...] = taken("none", "--track tensorboard, wandb")
+    run_name: str | None = taken(None, "the name of the W&B run, unless WANDB_NAME is set")
+    save_strategy: str = taken("steps", "--save-every")
+    save_steps: float = taken(500.0, "--save-every")
+    save_total_limit: int | None = taken(None, "--keep")
+    eval_strategy: str = taken("no", "--eval-every")
+    eval_steps: float | None = taken(None, "--eval-every")
+    eval_delay: float = taken(0.0, "--eval-from")
+    num_generations_eval: int | None = taken(None, "--eval-samples")
+    resume_from_checkpoint: None | str | bool = taken(None, "--resume, from the newest checkpoint")
+
+    def __init__(self, output_dir: str | Path | None = None, **given: object):
+        given["output_dir"] = "trainer_output" if output_dir is None else output_dir
+        for name, value in given.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an option as its type has it; UsageError for one that is not here."""
+        if getattr(value, "shape", ()) != ():
+            raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
+        if name in WHY_NOT and value and value != DONE.get(name):
+            raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
+        if name not in {*KINDS, *UNUSED, *WHY_NOT}:
+            raise UsageError(f"{name} is an option of neither TRL nor train.py")
+        if name in KINDS:
+            value = as_kind(name, KINDS[name], value)
+        if name == "output_dir":
+            value = os.path.expanduser(str(value or "trainer_output"))
+        super().__setattr__(name, value)
+
+    @property
+    def further(self) -> dict:
+        """The options that have train.py's names."""
+        ours = Config.__dataclass_fields__.keys() - FIELDS.keys()
+        return {name: value for name, value in vars(self).items() if name in ours}
+
+
+# What train.py calls each option of MaxRLConfig, in words.
+FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
+# The type of each option.
+KINDS: dict = Config.__annotations__ | MaxRLConfig.__annotations__

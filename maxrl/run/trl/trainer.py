@@ -1,0 +1,203 @@
+"""MaxRLTrainer: the run of train.py, started from Python with the names of TRL's GRPOTrainer.
+
+There is no second loop: train() calls that of train.py, in the run directory `output_dir`.
+"""
+
+import json
+import multiprocessing
+import threading
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from maxrl.__main__ import script
+from maxrl.learning.config import Config
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint
+from maxrl.run import build, cli, evaluation, setup
+from maxrl.run.directory import STOPPED, Run
+from maxrl.run.trackers import renamed
+from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of
+from maxrl.run.trl.log import history, means, underscored
+from maxrl.run.trl.options import ABSENT, MaxRLConfig
+from maxrl.run.trl.recipe import recipe
+from maxrl.system import distributed, user_code
+from maxrl.system.errors import UsageError
+
+# What train() returns, as in transformers.
+TrainOutput = namedtuple("TrainOutput", "global_step training_loss metrics")
+
+
+class MaxRLTrainer:
+    """Trains a language model on reward functions with MaxRL.
+
+    model             a checkpoint directory, a run directory, a hub id or a model of transformers
+    reward_funcs      functions f(prompts, completions, **columns), or names, one or several
+    args              a MaxRLConfig
+    train_dataset     rows with a `prompt`, text or messages: a list, a datasets.Dataset or a file
+    eval_dataset      the same, for evaluations
+    processing_class  the tokenizer, if it is not the checkpoint's
+    peft_config       a peft.LoraConfig, or what has its attributes, to train an adapter
+
+    state.log_history has the metrics, and `model` the trained model. UsageError for what is not
+    here.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: object = None,
+        args: MaxRLConfig | None = None,
+        train_dataset: object = None,
+        eval_dataset: object = None,
+        processing_class: Any = None,
+        peft_config: object = None,
+        **others: object,
+    ):
+        for name, value in others.items():
+            if value not in (None, (None, None), [], (), {}):
+                raise UsageError(f"{name} is not here: {ABSENT.get(name, 'it is none of TRL')}")
+        self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
+        if not isinstance(self.args, MaxRLConfig):
+            raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
+        self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
+        self.policy: SequencePolicy | None = None
+        self.begun = False  # whether train() has begun to change the policy
+        self.given_tokenizer = processing_class
+        functions = as_list(reward_funcs)
+        device = "cpu" if self.args.use_cpu else "auto"
+        _, world, self.device = distributed.setup(device, self.args.full_determinism)
+        init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
+        files = self.load(init, train_dataset, eval_dataset)
+        cfg = recipe(
+            self.args,
+            world,
+            len(self.task),
+            len(self.validation or ()),
+            task="prompts",
+            task_options=files,
+            init=init,
+            reward=tuple(map(address, functions)),
+            **adapter(peft_config),
+        )
+        self.cfg = setup.check(cfg, self.task, world)
+        self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        # A model of transformers, which has the trained weights in the end. An adapter and a
+        # divided model are not the weights that it has.
+        in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
+        self.given = model if in_memory else None
+
+    def load(self, init: str, train: object, validation: object) -> dict[str, str]:
+        """Load the splits; return the files among them, where eval.py and sample.py find them."""
+        if train is None:
+            raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
+        data = {"train": train, "validation": validation}
+        for split, rows in data.items():
+            data[split] = str(rows) if isinstance(rows, Path) else rows
+        limit = self.args.max_prompt_length or 0
+        setup.fix_date(self.args.output_dir)
+        cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
+        self.task = setup.load(cfg, "train")
+        self.validation = None if validation is None else setup.load(cfg, "validation")
+        template = checkpoint.load_tokenizer(init).chat_template
+        if self.task and isinstance(self.task[0].prompt, list) and template is None:
+            raise UsageError("chat messages need a chat template, and the tokenizer has none")
+        return {split: rows for split, rows in data.items() if isinstance(rows, str)}
+
+    @property
+    def model(self) -> Any:
+        """The model as it is now: the one of transformers that was given, if any, else ours."""
+        return self.started().model if self.given is None else self.given
+
+    @property
+    def processing_class(self) -> Any:
+        """The tokenizer: the one of transformers that was given, if any, else ours."""
+        return self.started().tokenizer if self.given_tokenizer is None else self.given_tokenizer
+
+    def started(self, resumed: Path | None = None) -> SequencePolicy:
+        """Return the policy; before any training it is that of the initial model."""
+        if self.policy is None or resumed:
+            policy = setup.start_policy(self.cfg, self.task, self.validation, resumed, self.device)
+            assert isinstance(policy, SequencePolicy), "prompts are for language models"
+            self.policy = policy
+        return self.policy
+
+    def train(self, resume_from_checkpoint: bool | None = None) -> TrainOutput:
+        """Train, and return the number of updates, the mean loss and the last metrics.
+
+        resume_from_checkpoint  True to resume from the newest checkpoint
+
+        A signal ends the process, after a checkpoint, with the exit code of train.py.
+        """
+        resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if resume not in (None, False, True):
+            raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
+        cfg = replace(self.cfg, resume="yes" if resume else "no")
+        loop = user_code.executed(script("train"))
+        # Another trainer may have been made in the meantime, whose run began at another time.
+        setup.fix_date(cfg.out)
+        before = [*multiprocessing.active_children(), *threading.enumerate()]
+        with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
+            run.name = str(self.args.run_name or "")
+            # An earlier call may have trained the policy, and failed within a step.
+            if self.begun:
+                self.policy = None
+                assert self.judge.verdicts is not None
+                self.judge.verdicts.counted()
+            self.begun = True
+            policy = self.started(run.resumed)
+            optimizer = build.make_optimizer(cfg, policy.model)
+            loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
+            distributed.barrier()
+        if run.stopped:
+            cli.leave(STOPPED, spared=before)
+        if self.given is not None:
+            self.given.load_state_dict(policy.model.state_dict())
+        lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
+        rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
+        entries = history(rows, cfg, self.args.logging_steps, len(self.task))
+        final = entries[-1] if entries else {"step": 0, "epoch": 0.0}
+        # The earlier steps of a resumed run are in `rows` again.
+        evaluations = [e for e in self.state.log_history if "learning_rate" not in e]
+        self.state.log_history = sorted([*entries, *evaluations], key=lambda entry: entry["step"])
+        self.state.global_step = final["step"]
+        self.state.epoch = final["epoch"]
+        return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
+
+    def save_state(self, *given: object):
+        """Do nothing: train() has written metrics.jsonl and the checkpoints into output_dir."""
+
+    log_metrics = save_metrics = save_state
+
+    def evaluate(self) -> dict[str, float]:
+        """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
+        if self.validation is None:
+            raise UsageError("evaluate() needs an eval_dataset")
+        found = evaluation.evaluate(
+            self.cfg, self.started(), self.validation, self.judge.validation
+        )
+        metrics = underscored(found)
+        now = {"step": self.state.global_step, "epoch": self.state.epoch}
+        self.state.log_history.append(metrics | now)
+        return metrics
+
+    def save_model(self, output_dir: str | Path | None = None) -> None:
+        """Write the model and its tokenizer, or the adapter, for transformers and PEFT to load.
+
+        They take the place of a model that is there; other files stay.
+        """
+        folder = Path(output_dir or self.cfg.out)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"save_model needs another directory: {error}") from None
+        policy = self.started()
+        main = distributed.rank() == 0
+        model = policy.model
+        if policy.gathered is not None:
+            model = policy.gathered.gather("cpu" if main else "meta")
+        if main:
+            checkpoint.save_into(folder, model, policy.tokenizer, policy.stop_tokens)
+        distributed.barrier()

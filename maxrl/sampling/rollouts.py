@@ -1,0 +1,196 @@
+"""What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
+
+Tokens and lengths of Rollouts are on the host, so that texts, verdicts and the sizes of
+micro-batches are known without waiting for a GPU. Their log-probabilities and a MicroBatch are on
+the device, but for its prefix_lengths.
+
+Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
+micro-batch has M rows of each of G groups; Lp is the longest prompt without its last token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.system.totals import Totals
+
+R = TypeVar("R", bound=Any)
+
+
+@dataclass
+class Rollouts:
+    """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
+
+    Tokens, lengths and `finished` are copied to the host; log-probabilities and entropies stay on
+    the device. A prompt that was sampled in rounds may have fewer than N responses: the missing
+    ones have length 0.
+    """
+
+    prompts: list[Tensor]  # P_local one-dimensional tensors of ids
+    tokens: Tensor  # (P_local, N, L), right-padded, the stop token included
+    lengths: Tensor  # (P_local, N)
+    finished: Tensor  # (P_local, N) bool: has a stop token
+    tokenizer: Tokenizer | None  # of the texts
+    log_probs: Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
+    entropies: Tensor | None = None  # (P_local, N, L), nats
+    # (P_local, N, L) by the training forward, for several updates
+    old_log_probs: Tensor | None = None
+
+    def __post_init__(self):
+        # Copy to the host once: per-element access later would synchronise each time.
+        self.tokens = self.tokens.cpu()
+        self.lengths = self.lengths.cpu()
+        self.finished = self.finished.cpu()
+
+    def mean_log_probs(self) -> Tensor:
+        """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
+        assert self.log_probs is not None, "demonstrations have no log-probabilities"
+        return self.log_probs.sum(-1).cpu() / self.lengths
+
+    def text(self, i: int, j: int) -> str:
+        """Response j to prompt i, with its stop token."""
+        return self.decode(self.response(i, j))
+
+    def completion(self, i: int, j: int) -> str:
+        """What reward functions read: the response without its stop and other special tokens."""
+        ids = self.response(i, j)
+        # Not every stop token is a special token: a maze ends with a word.
+        if self.finished[i, j]:
+            ids.pop()
+        return self.decode(ids, skip_special=True)
+
+    def response(self, i: int, j: int) -> list[int]:
+        """The token ids of response j to prompt i, without padding."""
+        length = self.lengths[i, j]
+        return self.tokens[i, j, :length].tolist()
+
+    def prompt_text(self, i: int) -> str:
+        """Prompt i, with its special tokens."""
+        return self.decode(self.prompts[i].tolist())
+
+    def decode(self, ids: list[int], **options) -> str:
+        """The text of token ids."""
+        assert self.tokenizer is not None, "these rollouts have no tokenizer"
+        return self.tokenizer.decode(ids, **options)
+
+    def select(self, keep: Tensor) -> "Rollouts":
+        """Return the rollouts of the groups that are True in `keep` (P_local,)."""
+        chosen = dict(vars(self))
+        # Not the mask, of which a GPU would have to tell its number of elements.
+        ids = keep.nonzero().squeeze(1)
+        for name, value in chosen.items():
+            if isinstance(value, Tensor):
+                chosen[name] = value[ids.to(value.device, non_blocking=True)]
+        chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
+        return type(self)(**chosen)
+
+    def group_scale(self) -> Tensor:
+        """(P_local, 1): N / n for groups with n responses, so that prompts have equal weight."""
+        counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
+        return self.lengths.shape[1] / counts
+
+    def counts(self, group_ids: list[int]) -> dict[str, float]:
+        """Count P N and the tokens of some groups; "scaled" are tokens times group_scale()."""
+        lengths = self.lengths[group_ids]  # (groups, N)
+        scaled = lengths * self.group_scale()[group_ids]
+        return {
+            "rollouts": lengths.numel(),
+            "tokens": int(lengths.sum()),
+            "scaled": float(scaled.sum()),
+        }
+
+    def count(self, totals: Totals) -> None:
+        """Add lengths and entropies to the metrics. All groups need N responses."""
+        lengths = self.lengths.double()  # (P_local, N)
+        tokens = lengths.sum()
+        rollouts = lengths.numel()
+        if self.entropies is not None:
+            totals.mean("entropy", self.entropies.sum(dtype=torch.float64), tokens)
+        totals.mean("completions/mean_length", tokens, rollouts)
+        totals.highest("completions/max_length", lengths.max())
+        totals.lowest("completions/min_length", lengths.min())
+        totals.mean("completions/clipped_ratio", (~self.finished).sum(), rollouts)
+
+
+def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
+    """Return sampled Rollouts as one, padded to the longest response.
+
+    dim  0: of several prompts; 1: several rollouts of the same prompts
+    N    for dim 0, the rollouts that every group is padded to, by responses of length 0
+    """
+    L = max(part.tokens.shape[2] for part in parts)
+    prompts = parts[0].prompts
+    if dim == 0:
+        prompts = [prompt for part in parts for prompt in part.prompts]
+    values: dict = {"prompts": prompts, "tokenizer": parts[0].tokenizer}
+    for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
+        padded = []
+        for part in parts:
+            value = getattr(part, name)
+            room = [0, max(0, N - value.shape[1])]
+            if value.dim() == 3:
+                room = [0, L - value.shape[2], *room]
+            padded.append(F.pad(value, room))
+        values[name] = torch.cat(padded, dim)
+    return Rollouts(**values)
+
+
+def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
+    """Leave out the groups without any verdict, and return the other rollouts and rewards.
+
+    rollouts  of this rank, of a language model or a classifier
+    rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
+    """
+    # With --no-verdict group, one missing verdict has already made its whole group NaN. With
+    # --no-verdict rollout the others stay, and the one without a verdict gets advantage 0.
+    judged = rewards.isfinite().any(1)  # (P_local,)
+    # The usual case, in which nothing is copied.
+    if judged.all():
+        return rollouts, rewards
+    return rollouts.select(judged), rewards[judged]
+
+
+@dataclass
+class MicroBatch:
+    """What one forward runs: M rows of similar length for each of G groups, cut by
+    learning/packing.py.
+
+    All but prefix_lengths is on the device.
+
+    The prompt without its last token is the group's prefix, which is encoded once for all rows.
+    The last token is the first input of every row, so that input t predicts target t.
+    """
+
+    row_ids: Tensor  # (G, M): which of the rank's P_local N rollouts each row is
+    prefix: Tensor  # (G, Lp), right-padded
+    prefix_lengths: Tensor  # (G,), on the host
+    inputs: Tensor  # (G, M, L)
+    targets: Tensor  # (G, M, L)
+    mask: Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
+    token_index: Tensor  # (tokens,): indices of the mask's true elements, flattened
+
+    def select(self, values: Tensor | None) -> Any:
+        """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None for None.
+
+        values  (P_local, N) or (P_local, N, at least L), on the device
+        """
+        if values is None:
+            return None
+        part = values.flatten(0, 1)[self.row_ids]
+        if part.dim() == 2:
+            return part
+        L = self.targets.shape[-1]
+        return part[..., :L]
+
+    def spread(self, values: Tensor | None) -> Tensor | None:
+        """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None for None."""
+        if values is None:
+            return None
+        zeros = values.new_zeros(self.mask.numel())
+        return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)

@@ -1,0 +1,1 @@
+"""Errors, files, command lines, users' code, ranks and random numbers."""

@@ -1,0 +1,170 @@
+"""Command lines: argparse, with the conventions that all scripts share."""
+
+import argparse
+import contextlib
+import difflib
+import math
+import types
+import typing
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from maxrl.system.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose mistakes are UsageErrors; an unknown option names the nearest ones.
+
+    inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
+           VALUE` is accepted, and its text is the result's attribute "task.NAME"
+    read   turns a type and a text into a value, see `parse`
+    """
+
+    def __init__(
+        self,
+        prog: str,
+        inner: Sequence[str] = (),
+        read: Callable[[type, str], object] | None = None,
+        **options,
+    ):
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
+        self.inner = inner
+        self.read = read or parse
+
+    def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the options; raise UsageError for a mistake."""
+        for option in dict.fromkeys(word.partition("=")[0] for word in arguments):
+            prefix, _, name = option.removeprefix("--").partition(".")
+            if name and prefix in self.inner and option.startswith("--"):
+                kind = partial(self.read, str)
+                self.add_argument(option, dest=option[2:], type=kind, nargs="?", const="true")
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            self.refuse(unknown[0].partition("=")[0])
+        return found
+
+    def refuse(self, option: str) -> NoReturn:
+        """Raise the UsageError for a word that is no option."""
+        known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
+        near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.6)
+        hint = "lists are written with commas, and --help lists all options"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        raise UsageError(f"{option} is not an option; {hint}")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError, where argparse would print its usage and exit."""
+        raise UsageError(message.removeprefix("argument "))
+
+
+def dashed(name: str) -> str:
+    """Return a field's name as an option has it."""
+    return name.replace("_", "-")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 prompt" or "2 prompts"."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def typed(value) -> str:
+    """Return a value as the command line takes it; None is empty."""
+    if isinstance(value, tuple):
+        return ",".join(map(typed, value))
+    text = "" if value is None else str(value)
+    return text.lower() if isinstance(value, bool) else text
+
+
+def check_least(name: str, value: float | None, least: int | None, most: float = math.inf):
+    """Raise UsageError if an option's number is below `least` or above `most`.
+
+    An option or a bound that is None is not checked.
+    """
+    if value is not None and value > most:
+        raise UsageError(f"--{dashed(name)} {value} must be at most {most}")
+    if value is not None and least is not None and not value >= least:
+        wish = f"be at least {least}" if least else "not be negative"
+        raise UsageError(f"--{dashed(name)} {value} must {wish}")
+
+
+def check_output(file: Path, mark: str):
+    """Raise UsageError if `file` exists without `mark` in it, so that somebody else wrote it."""
+    if file.exists() and not (file.is_file() and mark.encode() in file.read_bytes()):
+        raise UsageError(f"{file} exists and is none of ours: name another file, or remove it")
+
+
+def named(text: str) -> tuple[str, str]:
+    """Return name and path of `[NAME=]PATH`, where the name is the directory's if none is given.
+
+    A path that exists may contain "=".
+    """
+    name, equals, path = text.partition("=")
+    return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
+
+
+def parse(kind: type, text: str) -> object:
+    """Return the value that `text` has as a field of type `kind`.
+
+    kind  bool, int, float, str, or tuple[type, ...] for a list with commas
+
+    Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
+    """
+    if typing.get_origin(kind) is tuple:
+        item, *_ = typing.get_args(kind)
+        try:
+            return tuple(parse(item, part) for part in text.split(","))
+        except argparse.ArgumentTypeError:
+            wanted = f"{item.__name__} values separated by commas"
+            raise argparse.ArgumentTypeError(
+                f"{text!r} cannot be read: expected {wanted}"
+            ) from None
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError):
+        wanted = "true or false" if kind is bool else kind.__name__
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
+
+
+def guess(text: str) -> object:
+    """Return a text as true or false, int or float if it looks like one."""
+    for kind in (bool, int, float):
+        with contextlib.suppress(argparse.ArgumentTypeError):
+            return parse(kind, text)
+    return text
+
+
+def fitted(kind: type, value: Any) -> object:
+    """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
+    # Options of a script may be None.
+    if isinstance(kind, types.UnionType):
+        for one in typing.get_args(kind):
+            with contextlib.suppress(TypeError):
+                return fitted(one, value)
+    several = typing.get_origin(kind) is tuple
+    # One number is a list of one.
+    if several and type(value) is int:
+        value = (value,)
+    if several and isinstance(value, tuple | list):
+        item = typing.get_args(kind)[0]
+        return tuple(fitted(item, part) for part in value)
+    # Numbers of numpy and torch, and texts of an enumeration.
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    value = getattr(value, "value", value)
+    if kind is str and isinstance(value, Path):
+        value = str(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # Neither numpy nor torch has longer ones.
+    if type(value) is int and abs(value) >= 2**63:
+        raise TypeError
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind is float and not math.isfinite(value) or type(value) is not kind:
+        raise TypeError
+    return value

@@ -1,0 +1,214 @@
+"""One process or several ranks: a script runs the same under plain python and under torchrun."""
+
+import atexit
+import contextlib
+import os
+import resource
+import socket
+import sys
+import time
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from maxrl.system.errors import RunError, UsageError
+
+T = TypeVar("T")
+
+
+def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
+    """Join the process group of torchrun, if any; return rank, world size and device."""
+    gpu = None
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
+    if device != "cpu" and available:
+        # A scheduler may show each task a GPU of its own.
+        local = int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
+        gpu = torch.device("cuda", local)
+        torch.cuda.set_device(gpu)
+        if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+            # Caches of ever new sizes would leave gaps. Not by the environment, which may have been
+            # read when torch was imported.
+            torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        # cuDNN's attention takes about a second to plan for every new prompt length.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        # cuDNN times its kernels once per input size, and images have one size.
+        torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
+        torch.use_deterministic_algorithms(True)
+    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        try:
+            join(gpu)
+        except (ValueError, OSError, dist.DistError) as error:
+            said = str(error).partition("\n")[0]
+            raise RunError(
+                "WORLD_SIZE is set, but the ranks do not meet: start them with torchrun, or again "
+                f"if it has ended: {said}"
+            ) from None
+        atexit.register(leave)
+    return rank(), world_size(), gpu or torch.device("cpu")
+
+
+def join(gpu: torch.device | None) -> None:
+    """Join the process group; RunError beside ranks of an earlier launch on the same port.
+
+    They outlive a launcher that is killed, and may meet the store of the next one.
+    """
+    env = os.environ.get
+    # torchrun has opened its store before it starts a rank.
+    if env("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        socket.create_connection((env("MASTER_ADDR"), int(env("MASTER_PORT", 0))), 60).close()
+    # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
+    # dead rank at once; the time-out is for one that hangs.
+    hour = timedelta(hours=1)
+    store, number, size = next(dist.rendezvous("env://", timeout=hour))
+    # Ranks of a launch have a folder of logs in common on each node, where others have another.
+    launch = Path(env("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent
+    node = f"{socket.gethostname()} {env('GROUP_RANK')}"
+    store.append(f"{node}{launch}", f" {os.getpid()}")
+    found = store.compare_set(node, "", str(launch)).decode()
+    if found != str(launch):
+        raise RunError(
+            f"ranks of another launch use port {env('MASTER_PORT')}: end the processes"
+            f"{store.get(node + found).decode()}, then start again"
+        )
+    backend = "nccl" if gpu else "gloo"
+    dist.init_process_group(
+        backend, store=store, rank=number, world_size=size, timeout=hour, device_id=gpu
+    )
+
+
+def leave() -> None:
+    """Close the process group, which would complain at the end of the interpreter."""
+    if dist.is_initialized():
+        # Gloo's threads take the interpreter to release a tensor, and abort if it is gone. DDP
+        # keeps a group that is destroyed alive, so that nothing waits for them.
+        time.sleep(0.2)
+        dist.destroy_process_group()
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def barrier() -> None:
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def from_main(value: T) -> T:
+    """Return the main rank's value on all ranks."""
+    values = [value]
+    if dist.is_initialized():
+        dist.broadcast_object_list(values, 0)
+    return values[0]
+
+
+def gathered(values: list) -> np.ndarray:
+    """Return the numbers of every rank, (ranks, n), float64: one collective, one wait.
+
+    values  n numbers or scalars on the device, the same n on all ranks
+    """
+    if not values:
+        return np.empty((world_size(), 0))
+    scalars = [value for value in values if isinstance(value, Tensor)]
+    device = scalars[0].device if scalars else torch.device("cpu")
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        # NCCL exchanges tensors of the GPU alone.
+        device = torch.device("cuda")
+    numbers = [0.0 if isinstance(value, Tensor) else value for value in values]
+    row = torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
+    row = torch.stack([v.to(n) if isinstance(v, Tensor) else n for v, n in zip(values, row)])
+    rows = row.new_zeros(world_size(), len(row))
+    rows[rank()] = row
+    if dist.is_initialized():
+        dist.all_reduce(rows)
+    return rows.cpu().numpy()
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """Return this rank's peak memory in GiB: on a GPU that since the last call, and what the
+    allocator has taken for it.
+    """
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+        reserved = torch.cuda.max_memory_reserved(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        return {"memory/peak_gb": peak / 2**30, "memory/reserved_gb": reserved / 2**30}
+    # In bytes on macOS, in KiB elsewhere.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"memory/peak_gb": peak / 2**30}
+
+
+def use_bfloat16(precision: str, device: torch.device) -> bool:
+    """Whether forwards run in bfloat16 autocast; "auto": where the hardware multiplies bfloat16."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # A cap on the instructions of a library (ONEDNN_MAX_CPU_ISA) is not taken into account.
+    flags = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, flag, bool)() for flag in flags)
+
+
+def sum_tensor(values: Tensor) -> Tensor:
+    """Return the sum over the ranks of a tensor that has the same shape on all of them."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def broadcast_buffers(module: nn.Module) -> None:
+    """Copy rank 0's buffers to every rank, as DDP does before a forward."""
+    if dist.is_initialized():
+        for buffer in module.buffers():
+            dist.broadcast(buffer, 0)
+
+
+def data_parallel(module: nn.Module, *nothing: None) -> nn.Module:
+    """Wrap a module in DDP, which averages gradients over the ranks, if there are several.
+
+    nothing  arguments for which the module returns a 0 that needs every gradient, if there are any
+
+    DDP rebuilds its buckets after the first backward. With `nothing` this happens here, before
+    there is any Adam state; the first two steps would otherwise hold the gradients twice.
+    """
+    # An evaluation has no gradients.
+    if not (dist.is_initialized() and torch.is_grad_enabled()):
+        return module
+    weight = next(module.parameters())
+    devices = [weight.device] if weight.is_cuda else None
+    wrapped = DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
+    for _ in range(2 if nothing else 0):
+        wrapped.zero_grad()
+        wrapped(*nothing).backward()
+    return wrapped
+
+
+def in_buckets(module: nn.Module) -> bool:
+    """Whether gradients are views into DDP's buckets, which setting them to None would double."""
+    return isinstance(module, DistributedDataParallel)
+
+
+def synchronised(module: nn.Module, now: bool) -> AbstractContextManager:
+    """Return the context of a forward and its backward; DDP averages gradients only if `now`.
+
+    fully_shard averages after every backward, because whole gradients would pile up until the last.
+    """
+    if isinstance(module, DistributedDataParallel) and not now:
+        return module.no_sync()
+    return contextlib.nullcontext()

@@ -1,0 +1,124 @@
+"""Data sets as rows: JSONL, JSON, CSV and parquet, with errors that name the place."""
+
+import csv
+import math
+import numbers
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError, parse
+
+
+def as_text(row: dict, name: str, where: str) -> str:
+    """Return a row's text as it is, a number as people write it, and "" for a missing value.
+
+    DataError, which names `where` and the column, for any other type, such as a list.
+    """
+    value = row.get(name)
+    # A scalar of numpy or torch. Its digits are those of its own precision.
+    if getattr(value, "shape", None) == ():
+        value = np.asarray(value)[()]
+    # None, and what NumPy and pandas have in its place.
+    if not isinstance(value, str) and str(value) in ("None", "nan", "NaN", "<NA>", "NaT"):
+        return ""
+    if isinstance(value, float | np.floating | Decimal) and math.isfinite(value):
+        # The text of a float may have an exponent.
+        return f"{Decimal(str(value)):f}".removesuffix(".0")
+    if isinstance(value, str | numbers.Rational | np.bool_):
+        return str(value)
+    raise DataError(f"{where}: {name!r} must be a text or a number, not {value!r:.40}")
+
+
+def read_table(file: Path) -> Iterator[tuple[dict, str]]:
+    """Yield the rows of a file, each with its place: {"prompt": ...}, "FILE, line 3".
+
+    The formats are recognised by their first bytes. Blank lines are skipped.
+    FileNotFoundError if there is no such file, DataError for what cannot be read.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
+    where = ""
+    for place, row in placed_rows(file):
+        where = f"{file}, {place}"
+        if not isinstance(row, dict):
+            raise DataError(f"{where} is {row!r:.40}, not an object")
+        yield row, where
+    if not where:
+        raise DataError(f"{file} holds no rows")
+
+
+def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
+    """Yield the place of each row within a file, and what stands there."""
+    with open(file, "rb") as opened:
+        first = opened.read(4)
+    if first.startswith((b"\x1f\x8b", b"(\xb5/\xfd", b"BZh", b"PK\3\4")):
+        raise DataError(f"{file} is compressed: decompress it first, as by gunzip")
+    if first == b"PAR1" or file.suffix.lower() == ".parquet":
+        for number, row in enumerate(parquet_rows(file), 1):
+            yield f"row {number}", row
+        return
+    if file.suffix.lower() == ".csv":
+        yield from csv_rows(file)
+        return
+    data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if data.lstrip().startswith(b"["):
+        for number, row in enumerate(parse(data, f"{file}"), 1):
+            yield f"row {number}", row
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            yield f"line {number}", parse(line, f"{file}, line {number}")
+
+
+def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
+    """Yield the place and the texts of each row of a CSV file; its header has the columns."""
+    with open(file, newline="", encoding="utf-8-sig") as opened:
+        reader = csv.DictReader(opened, strict=True)
+        try:
+            names = reader.fieldnames or []
+            if len(set(names)) < len(names):
+                raise csv.Error("two columns have one name")
+            for row in reader:
+                if None in row or None in row.values():
+                    raise csv.Error("a row has more or fewer values than there are columns")
+                # The row numbers of pandas have no name.
+                row.pop("", None)
+                yield f"line {reader.line_num}", row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None
+
+
+def open_parquet(file: Path) -> Any:
+    """Return pyarrow's ParquetFile; UsageError without pyarrow, DataError for a damaged file."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise UsageError(
+            f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"'
+        ) from None
+    try:
+        return ParquetFile(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(file, error) from None
+
+
+def parquet_rows(file: Path) -> Iterator[dict]:
+    """Yield the rows of a parquet file; raises as open_parquet."""
+    opened = open_parquet(file)
+    try:
+        for batch in opened.iter_batches(256, use_threads=False):
+            yield from batch.to_pylist()
+    # ArrowInvalid is a ValueError; others come from values that Python has no type for.
+    except (OSError, ValueError, OverflowError) as error:
+        raise unreadable(file, error) from None
+
+
+def unreadable(file: str | Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())[:100]
+    return DataError(f"{file} cannot be read ({reason}): it is damaged or of another kind")

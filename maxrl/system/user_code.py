@@ -1,0 +1,68 @@
+"""The user's own functions and classes, imported by name."""
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from maxrl.system.errors import FAULTS, UsageError
+
+used = False  # whether any was imported: it may have threads, open files and exit handlers
+
+
+@dataclass
+class File:
+    """A file that is run where this is unpickled, as in a loader's worker that is no fork."""
+
+    path: Path
+
+    def __reduce__(self):
+        return executed, (self.path,)
+
+
+files: dict[str, File] = {}  # of the modules that executed() has made, by their names
+
+
+@functools.cache
+def executed(file: Path) -> ModuleType:
+    """Return a file as a module; it is run once, however many of its functions are named."""
+    # Another process calls it the same, and another file of this name is called otherwise.
+    name = f"user_{file.stem}_{zlib.crc32(os.fsencode(file))}"
+    files[name] = File(file)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def imported(spec: str, option: str) -> Callable:
+    """Return the function or class that "package.module:name" or "FILE.py:name" names.
+
+    option   the option that named it, for the UsageError if there is no such thing
+    """
+    global used
+    where, _, name = spec.rpartition(":")
+    if not (where and name):
+        raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
+    used = True
+    try:
+        if where.endswith(".py"):
+            module = executed(Path(where).resolve())
+        else:
+            module = importlib.import_module(where)
+    except FAULTS as error:
+        raise UsageError(
+            f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise UsageError(f"{option} {spec}: {where} has no function or class {name}")
+    return found

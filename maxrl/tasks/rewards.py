@@ -1,0 +1,371 @@
+"""Rewards from the user's functions or from the task, and what happens when these fail.
+
+A reward function follows TRL's convention: f(prompts, completions, **columns), which returns a list
+of numbers or None. It is called once per step for all rollouts of this process, prompt by prompt.
+Completions of chat prompts are [{"role": "assistant", "content": text}]. A function gets the
+columns of the data, and `completion_ids`, if it has an argument of that name or **kwargs. Several
+functions are added up with weights.
+
+None means that there is no verdict. If one of several functions returns it, its term is left out of
+the sum. If all of them do, the reward is NaN and the rollout is left out of the step, alone or with
+its group (maxrl/README.md says what that changes).
+"""
+
+import asyncio
+import copy
+import faulthandler
+import inspect
+import json
+import math
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from maxrl.analysis.metrics import Metrics, is_success
+from maxrl.system import distributed
+from maxrl.system.errors import FAULTS, RunError, UsageError, describe_error
+from maxrl.system.totals import Totals
+from maxrl.system.user_code import imported
+from maxrl.tasks.base import Example, Examples, Task
+from maxrl.tasks.ready import READY
+from maxrl.tasks.verifiers import take_counts
+
+# What a reward function written for texts most likely has to change.
+CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
+
+T = TypeVar("T")
+
+
+class WrongAnswer(Exception):
+    """Says what is wrong with what a function returned."""
+
+
+class Rewards:
+    """Makes rewards (P_local, N) of rollouts, and their statistics.
+
+    functions   callables, names of READY, "FILE.py:name" or "package.module:name"
+    weights     one for each function, none for 1; a function of weight 0 is only logged
+    errors      "stop": a call that raises or returns no list of numbers ends the run with one
+                sentence (RunError) and its batch in `directory`; "drop": the groups of that call
+                are left out (NaN) and counted
+    timeout     seconds that a call may take, 0 for no limit; after that the process ends with
+                the stack of the call
+    no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
+    """
+
+    subject = "the reward function"  # of error messages
+
+    def __init__(
+        self,
+        functions: Sequence[str | Callable],
+        weights: Sequence[float] = (),
+        errors: str = "stop",
+        timeout: float = 0.0,
+        directory: str | Path = ".",
+        no_verdict: str = "group",
+    ):
+        self.functions = by_name(functions)
+        self.weights = list(weights) or [1.0] * len(self.functions)
+        self.errors = errors
+        self.timeout = timeout
+        self.directory = Path(directory).absolute()
+        self.no_verdict = no_verdict
+        self.failed_calls = 0.0  # of the latest step or round
+        self.totals = Totals()  # since counted() was called
+        if not self.functions or len(self.weights) != len(self.functions):
+            raise UsageError(
+                f"{len(self.functions)} reward functions and {len(self.weights)} weights: there "
+                "must be one weight for each function, and at least one function"
+            )
+        if not all(map(math.isfinite, self.weights)) or not any(self.weights):
+            given = ", ".join(map(str, self.weights))
+            raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
+
+    def __call__(self, examples: list[Example], rollouts) -> Tensor:
+        """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
+        P, N = rollouts.lengths.shape
+        self.failed_calls = 0.0
+        batch = self.batch(examples, rollouts)
+        results = [self.call(name, function, batch) for name, function in self.functions.items()]
+        # One (P, N) for each function, NaN without a verdict.
+        values = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        rewards = (weights[:, None, None] * values).nansum(0)  # (P, N)
+        # After a failed call there is no verdict at all.
+        judged = ~values[weights != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
+        # A rollout by itself has nothing that it is better or worse than.
+        least = N if self.no_verdict == "group" else min(2, N)
+        judged &= judged.sum(1, keepdim=True) >= least
+        rewards[~judged] = torch.nan
+        self.count(values, judged)
+        return rewards.float().to(rollouts.lengths.device)
+
+    def batch(self, examples: list[Example], rollouts) -> dict[str, list]:
+        """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
+        P, N = rollouts.lengths.shape
+        each = [example for example in examples for _ in range(N)]
+        batch: dict[str, list] = {}
+        for name in dict.fromkeys(name for example in examples for name in example.columns):
+            batch[name] = [example.columns.get(name) for example in each]
+        # The task's own reading of a column of this name.
+        batch.pop("prompt", None)
+        batch["prompts"] = [example.prompt for example in each]
+        batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
+        batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
+        for place, example in enumerate(each):
+            if not isinstance(example.prompt, str):
+                message = {"role": "assistant", "content": batch["completions"][place]}
+                batch["completions"][place] = [message]
+        return batch
+
+    def count(self, values: Tensor, judged: Tensor):
+        """Add to the statistics what the functions said, values (functions, P, N)."""
+        self.totals.sum("rewards/rollouts_left_out", (~judged).sum())
+        self.count_left_out((~judged.any(1)).sum())
+        found = dict(zip(self.functions, values))
+        if len(found) > 1:
+            right = is_success(values)
+            differ = (right.any(0) & ~right.all(0)).double()  # (P, N)
+            found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
+        for name, column in found.items():
+            known = column[~column.isnan()]
+            total = known.sum()
+            self.totals.mean(f"rewards/{name}/mean", total, len(known))
+            self.totals.std(f"rewards/{name}/std", total, (known**2).sum(), len(known))
+
+    def count_left_out(self, groups: Any):
+        """Add the groups that a call leaves out, and its faults."""
+        self.totals.sum("rewards/groups_left_out", groups)
+        self.totals.sum("rewards/failed_calls", self.failed_calls)
+
+    def counted(self) -> Totals:
+        """Return the statistics since the last time; a step in rounds has several calls."""
+        totals = self.totals
+        self.totals = Totals()
+        return totals
+
+    def means(self) -> Metrics:
+        """Return the mean of each function over all ranks, which must all ask.
+
+        In an evaluation, a rank without a prompt has no statistics.
+        """
+        counted = self.counted().parts
+        totals = Totals()
+        for name in self.functions:
+            key = f"rewards/{name}/mean"
+            totals.mean(key, *counted.get(key, (0, 0)))
+        return {name: mean for name, mean in totals.metrics().items() if not math.isnan(mean)}
+
+    def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
+        """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
+        size = len(batch["completions"])
+        taken = self.taken(name, function, batch)
+
+        def run() -> list[float]:
+            # Copies, because a function may write into what it gets.
+            copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
+            result = function(**copies)
+            if inspect.iscoroutine(result):
+                result = awaited(result)
+            return checked(result, size)
+
+        chat = any(isinstance(completion, list) for completion in batch["completions"])
+        values = self.attempt(name, run, lambda: batch, CHAT if chat else "")
+        return [math.nan] * size if values is None else values
+
+    def taken(self, name: str, function: Callable, batch: dict) -> dict:
+        """Return what a function takes of the batch; UsageError if it needs something else."""
+        try:
+            signature = inspect.signature(function)
+            every = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+            taken = {
+                column: batch[column] for column in batch if every or column in signature.parameters
+            }
+            signature.bind(**taken)
+        except (TypeError, ValueError) as error:
+            columns = ", ".join(sorted(map(str, batch)))
+            raise UsageError(
+                f"the reward function {name}: {error}; the data has {columns}"
+            ) from None
+        return taken
+
+    def attempt(
+        self, name: str, run: Callable[[], T], batch: Callable[[], dict], hint: str = ""
+    ) -> T | None:
+        """Return run(), which calls other people's code, or None if it fails.
+
+        A failure is named, with the hint, counted and its batch saved. With errors "stop" it ends
+        the run.
+        """
+        if self.timeout:
+            # This ends code in C, too, that lets no thread run. 2 is standard error.
+            faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
+        try:
+            # Autograd stays on in this process, even if other people's code turns it off.
+            with torch.set_grad_enabled(torch.is_grad_enabled()):
+                return run()
+        except UsageError:
+            raise
+        except WrongAnswer as wrong:
+            error = f"returned {wrong}"
+            hint = ""
+        except FAULTS as raised:
+            error = describe_error(raised)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        self.failed_calls += 1
+        file = self.save(name, error, batch())
+        said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
+        if self.errors == "stop":
+            raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
+        warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
+        return None
+
+    def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
+        """Write the batch as JSONL, one rollout a line, in place of an earlier one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
+        with open(file, "w", encoding="utf-8") as out:
+            for values in zip(*batch.values()):
+                row = {"error": error, "function": name} | dict(zip(batch, values))
+                out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
+        return file
+
+
+class Verdicts(Rewards):
+    """A task's own rewards, whose failures are treated as those of reward functions."""
+
+    subject = "the task"
+
+    def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
+        super().__init__([task.rewards], errors=errors, directory=directory)
+        self.task = task
+
+    def __call__(self, examples: list[Example], rollouts) -> Tensor:
+        """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
+        lengths = rollouts.lengths
+        P, N = lengths.shape
+
+        def run() -> Tensor:
+            rewards = self.task.rewards(examples, rollouts)
+            if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
+                raise WrongAnswer(f"{rewards!r:.60} instead of a tensor of shape ({P}, {N})")
+            if not rewards.isfinite().all():
+                raise WrongAnswer("a reward that is not a finite number")
+            return rewards
+
+        self.failed_calls = 0.0
+        name = task_class(self.task).__name__
+        rewards = self.attempt(name, run, lambda: self.batch(examples, rollouts))
+        self.count_left_out(P * self.failed_calls)
+        if rewards is None:
+            return torch.full((P, N), math.nan, device=lengths.device)
+        return rewards
+
+
+@dataclass
+class Judge:
+    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N)."""
+
+    rewards: Callable[..., Tensor]
+    verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
+    validation: "Judge | None" = None  # judges evaluations, with statistics of its own
+    finished_only: bool = False  # gives 0 to responses that were cut by the length limit
+
+    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
+        rewards = self.rewards(examples, rollouts)
+        return rewards * rollouts.finished if self.finished_only else rewards
+
+
+def count_faults(totals: Totals):
+    """Add what went wrong in math-verify since the last call; only what did becomes a metric."""
+    for name, count in take_counts().items():
+        totals.add(name, lambda ranks: ranks.sum() or None, count)
+
+
+def awaited(coroutine: Coroutine) -> object:
+    """Return what a coroutine returns, in this thread unless it has a running loop.
+
+    A notebook has one. Signals, as those of math-verify's time-outs, need the main thread, and
+    Ctrl-C ends a coroutine only there.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
+    """Return the functions by name, a second one of a name as name_2."""
+    result: dict[str, Callable] = {}
+    for function in functions:
+        if isinstance(function, str):
+            if ":" not in function and function not in READY:
+                raise UsageError(
+                    f"--reward {function} is not written package.module:name or FILE.py:name, and "
+                    f"is none of {', '.join(READY)}"
+                )
+            function = READY.get(function) or imported(function, "--reward")
+        if not callable(function) or isinstance(function, type):
+            raise UsageError(
+                f"the reward function {function!r:.60} is no function: pass f(prompts, completions,"
+                " **columns), or an object that is called so"
+            )
+        name = getattr(function, "__name__", type(function).__name__)
+        while name in result:
+            name += "_2"
+        result[name] = function
+    return result
+
+
+def task_class(task: Task) -> type[Task]:
+    """Return the class of a task, also of one behind a FilteredTask."""
+    inner: Task = getattr(task, "task", task)
+    return type(inner)
+
+
+def probe(task: Task, errors: str = "stop"):
+    """UsageError if a task cannot judge an empty response and a boxed one.
+
+    This names a mistake or a missing package before any sampling. A task with rewards() of its own
+    need not have verdicts on texts.
+    """
+    if task_class(task).rewards is not Task.rewards:
+        return
+    try:
+        task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
+    except UsageError:
+        raise
+    except FAULTS as error:
+        if errors == "stop":
+            raise UsageError(
+                f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
+                "0.0 or 1.0 for any text, also for an empty one"
+            ) from None
+
+
+def checked(result: object, size: int) -> list[float]:
+    """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
+    if hasattr(result, "tolist"):  # an array or a tensor
+        result = result.tolist()
+    if not isinstance(result, list | tuple):
+        raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
+    if len(result) != size:
+        raise WrongAnswer(f"{len(result)} rewards for {size} completions")
+    values = []
+    for i, value in enumerate(result):
+        if isinstance(value, str):
+            raise WrongAnswer(f"{value!r} for completion {i} instead of a number or None")
+        number = math.nan if value is None else float(value)
+        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
+            raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
+        values.append(number)
+    return values

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from maxrl.analysis.metrics import is_success
 from maxrl.models import checkpoint
 from maxrl.run import cli, evaluation_options, setup
 from maxrl.system import distributed
+from maxrl.tasks.base import is_success
 
 
 def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, dict]:

@@ -23,7 +23,6 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.analysis.metrics import Metrics
 from maxrl.learning.config import Config
 from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
@@ -37,7 +36,7 @@ from maxrl.run.evaluation import evaluate_if_due
 from maxrl.run.logger import Logger
 from maxrl.sampling.rollouts import with_verdict
 from maxrl.system import distributed, sharding
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks import Task
 from maxrl.tasks.rewards import Judge
 

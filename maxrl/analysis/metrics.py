@@ -1,4 +1,4 @@
-"""Statistics of rewards: pass@k and its standard error, majority vote, samples to match, groups.
+"""Statistics of rewards: pass@k and its standard error, majority vote, samples to match.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
@@ -9,14 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-
-from maxrl.system.totals import Metrics as Metrics
-from maxrl.system.totals import Totals
-
-
-def is_success(rewards: Any) -> Any:
-    """Which rewards of an array or tensor are a success: those of exactly 1."""
-    return rewards == 1
 
 
 def _array(values: ArrayLike) -> np.ndarray:
@@ -104,41 +96,3 @@ def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     values = _array(values)
     se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
     return float(values.mean()), float(se)
-
-
-def count_groups(totals: Totals, rewards: ArrayLike, last: ArrayLike | None = None) -> None:
-    """Add the groups of rewards (P_local, N) to Totals, which make these metrics of them.
-
-    A rollout without a verdict (NaN) counts nowhere, nor does a group without any.
-
-    reward                  mean reward
-    reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
-                            as TRL 1.16 has it; NaN for one rollout
-    frac_unsolved           share of prompts without any success, among the rewards of their `last`
-                            round if they have several
-    frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
-    frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
-    frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
-                            the sum of the two shares before
-    """
-    last = _judged(rewards if last is None else last)
-    rewards = _judged(rewards)  # (P_local, N)
-    count = np.isfinite(rewards).sum()
-    total = np.nansum(rewards)
-    lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
-    highest = np.fmax.reduce(rewards, axis=1)
-    totals.mean("reward", total, count)
-    totals.std("reward_std", total, np.nansum(rewards**2), count)
-    for name, prompts in {
-        "frac_unsolved": ~is_success(last).any(axis=1),
-        "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
-        "frac_reward_one_mean": (lowest == 1) & (highest == 1),
-        "frac_reward_zero_std": lowest == highest,
-    }.items():
-        totals.mean(name, prompts.sum(), len(prompts))
-
-
-def _judged(rewards: ArrayLike) -> np.ndarray:
-    """The groups of rewards (P_local, N) that have a verdict."""
-    rewards = _array(rewards)
-    return rewards[np.isfinite(rewards).any(axis=1)]

@@ -4,19 +4,18 @@ Letters: P_local images of this rank, N classes drawn for each, C classes.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor, nn
 
-from maxrl.analysis.metrics import Metrics, exact_pass_at_k
-from maxrl.learning.losses import at_least_float32, policy_gradient_loss
+from maxrl.learning.losses import policy_gradient_loss
 from maxrl.learning.prompt_order import prefetched
-from maxrl.sampling.drawing import distribution, inverse_cdf
+from maxrl.sampling.drawing import at_least_float32, distribution, inverse_cdf
 from maxrl.system import distributed, rng
 from maxrl.system.errors import UsageError
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import ImageBatch, Task
 
 
@@ -187,12 +186,6 @@ class ClassifierPolicy:
         """Undo what the forward of a skipped update did to batch-norm's averages."""
         for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
             buffer.copy_(saved)
-
-    def evaluate(self, task: Task, count: int, ks: Iterable[int]) -> Metrics:
-        """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""
-        p, right = self.pass_rates(task, count)
-        stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
-        return stats | {"top1": float(right.mean())}
 
     @torch.no_grad()
     def pass_rates(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from maxrl.sampling.drawing import at_least_float32
+
 CHUNK = 2**25  # logits at a time: 128 MiB in float32
 
 
@@ -53,11 +55,6 @@ def entropy(logits: Tensor) -> Tensor:
     """
     log_probs = at_least_float32(logits).log_softmax(-1)  # (..., V)
     return -(log_probs.exp() * log_probs).sum(-1)  # (...)
-
-
-def at_least_float32(values: Tensor) -> Tensor:
-    """Return values in float32 or better: a log-softmax in bfloat16 is wrong by 0.02 and more."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def log_probs_and_entropies(

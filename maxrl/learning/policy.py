@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from maxrl.analysis.metrics import Metrics
 from maxrl.learning.losses import k2, k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.learning.packing import micro_batches
 from maxrl.learning.update_stats import UpdateStats, per_token
@@ -29,7 +28,7 @@ from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.sampler import generate, noise
 from maxrl.system import distributed, sharding
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import Example
 
 E = TypeVar("E", contravariant=True)  # the examples of a step

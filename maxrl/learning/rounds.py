@@ -19,12 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maxrl.analysis.metrics import is_success
 from maxrl.learning.classifier import Draws
 from maxrl.learning.config import Config
-from maxrl.learning.losses import at_least_float32
+from maxrl.sampling.drawing import at_least_float32
 from maxrl.sampling.rollouts import Rollouts, joined
-from maxrl.tasks.base import Example, Examples
+from maxrl.tasks.base import Example, Examples, is_success
 
 Responses = Rollouts | Draws  # of a language model or a classifier
 

@@ -36,7 +36,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from maxrl.learning.config import Config
 from maxrl.models import Uninitialised, from_config
 from maxrl.models.hub_files import MODEL_FILES, digest, end_tokens, find, weight_files
 from maxrl.models.lora import from_adapter, has_lora, lora_state
@@ -374,17 +373,3 @@ def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> 
             optimizer.state[parameter][key] = value
     if tensors:
         raise ValueError(f"{path} has the state of another model: {next(iter(tensors))}")
-
-
-def recorded(directory: str | Path) -> dict:
-    """Return the recipe in recipe.json of a run or checkpoint, by the fields of Config.
-
-    A field that it lacks has its default. FileNotFoundError without the file, ValueError if it
-    holds no recipe.
-    """
-    file = Path(directory) / "recipe.json"
-    recipe = read_json(file).get("config")
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{file} holds no recipe")
-    default = Config().to_dict()
-    return default | {name: value for name, value in recipe.items() if name in default}

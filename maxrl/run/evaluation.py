@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maxrl.analysis.metrics import Metrics, is_success, majority_vote, pass_at_k
+from maxrl.analysis.metrics import exact_pass_at_k, majority_vote, pass_at_k
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
 from maxrl.run.build import Learner
 from maxrl.system import distributed
-from maxrl.tasks.base import Task, example_of
+from maxrl.system.totals import Metrics
+from maxrl.tasks.base import Task, example_of, is_success
 from maxrl.tasks.rewards import Judge
 
 
@@ -89,6 +90,13 @@ def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> Metrics:
     return stats
 
 
+def class_metrics(policy: ClassifierPolicy, task: Task, count: int, ks: Iterable[int]) -> Metrics:
+    """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""
+    p, right = policy.pass_rates(task, count)
+    stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
+    return stats | {"top1": float(right.mean())}
+
+
 def evaluate_if_due(
     cfg: Config, step: int, policy: Learner, task: Task | None, judge: Judge
 ) -> Metrics:
@@ -102,7 +110,7 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
     if isinstance(policy, ClassifierPolicy):
-        found = policy.evaluate(task, prompts, cfg.eval_k)
+        found = class_metrics(policy, task, prompts, cfg.eval_k)
     else:
         assert judge is not None and judge.verdicts is not None, "responses are judged"
         counts, _, reward = judge_samples(

@@ -9,16 +9,18 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
+import numpy as np
+from torch import Tensor
 from tqdm import tqdm
 
-from maxrl.analysis.metrics import Metrics, count_groups
 from maxrl.learning.rounds import Sampled
 from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
 from maxrl.system import distributed, files
 from maxrl.system.errors import RunError
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Metrics, Totals
+from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Rewards, count_faults
 
 # The metrics of a line on the screen, and their names there.
@@ -86,6 +88,43 @@ class Clock:
         rate = {f"{policy.items}_per_second": stats[policy.items] / total}
         self.seconds.clear()
         return {"seconds": total} | rate | parts
+
+
+def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) -> None:
+    """Add the groups of rewards (P_local, N) to Totals, which make these metrics of them.
+
+    A rollout without a verdict (NaN) counts nowhere, nor does a group without any.
+
+    reward                  mean reward
+    reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
+                            as TRL 1.16 has it; NaN for one rollout
+    frac_unsolved           share of prompts without any success, among the rewards of their `last`
+                            round if they have several
+    frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
+    frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
+    frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
+                            the sum of the two shares before
+    """
+    values = judged(rewards)  # (P_local, N)
+    count = np.isfinite(values).sum()
+    total = np.nansum(values)
+    lowest = np.fmin.reduce(values, axis=1)  # (P_local,)
+    highest = np.fmax.reduce(values, axis=1)
+    totals.mean("reward", total, count)
+    totals.std("reward_std", total, np.nansum(values**2), count)
+    for name, prompts in {
+        "frac_unsolved": ~is_success(values if last is None else judged(last)).any(axis=1),
+        "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
+        "frac_reward_one_mean": (lowest == 1) & (highest == 1),
+        "frac_reward_zero_std": lowest == highest,
+    }.items():
+        totals.mean(name, prompts.sum(), len(prompts))
+
+
+def judged(rewards: Tensor) -> np.ndarray:
+    """The groups of rewards (P_local, N) that have a verdict."""
+    values = rewards.double().cpu().numpy()
+    return values[np.isfinite(values).any(axis=1)]
 
 
 def step_totals(sampled: Sampled, verdicts: Rewards | None) -> Totals:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import torch
 
-from maxrl.analysis.metrics import is_success
 from maxrl.system import files
 from maxrl.system.errors import FAULTS
-from maxrl.tasks.base import Task
+from maxrl.tasks.base import Task, is_success
 from maxrl.tasks.rewards import task_class
 
 NAME = "samples.jsonl"

@@ -19,7 +19,7 @@ from maxrl.advantages.registry import RewardError, check_sizes, find
 from maxrl.learning.config import LANGUAGE, Config
 from maxrl.learning.policy import SequencePolicy
 from maxrl.learning.rounds import Responses
-from maxrl.models import chat_template, checkpoint, from_config
+from maxrl.models import chat_template, checkpoint, from_config, hub_files
 from maxrl.models.lora import add_lora, merge
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.build import Learner, make_policy
@@ -284,7 +284,7 @@ def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
             # The checkpoint may be an adapter.
             merge(model)
         elif not intact:
-            base = checkpoint.base_name(cfg.init)
+            base = hub_files.base_name(cfg.init)
             add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, base)
     elif task.classes:
         model = from_config(cfg.model | {"num_labels": len(task.classes)})

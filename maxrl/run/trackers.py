@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from maxrl.analysis.metrics import Metrics
 from maxrl.system.errors import UsageError
+from maxrl.system.totals import Metrics
 
 # What TRL calls a metric.
 RENAMED = {

@@ -61,6 +61,11 @@ class ImageBatch:
 Examples = Sequence[Example] | ImageBatch  # of a step
 
 
+def is_success(rewards: Any) -> Any:
+    """Which rewards of an array or tensor are a success: those of exactly 1."""
+    return rewards == 1
+
+
 class NoSplit(UsageError):
     """Nobody has said where a task finds this split."""
 

@@ -27,12 +27,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from maxrl.analysis.metrics import Metrics, is_success
 from maxrl.system import distributed
 from maxrl.system.errors import FAULTS, RunError, UsageError, describe_error
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import imported
-from maxrl.tasks.base import Example, Examples, Task
+from maxrl.tasks.base import Example, Examples, Task, is_success
 from maxrl.tasks.ready import READY
 from maxrl.tasks.verifiers import take_counts
 

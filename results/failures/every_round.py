@@ -24,8 +24,8 @@ import train
 from maxrl.advantages import ADVANTAGES
 from maxrl.advantages.registry import estimator
 from maxrl.learning import rounds
-from maxrl.learning.losses import at_least_float32
 from maxrl.learning.rounds import Sampled, in_rounds, unsolved
+from maxrl.sampling.drawing import at_least_float32
 from maxrl.sampling.rollouts import Rollouts, joined
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from maxrl.analysis.metrics import count_groups
+from maxrl.run.logger import count_groups
 from maxrl.system.totals import Totals
 from maxrl.tasks import Example
 
@@ -25,5 +25,5 @@ def judged(rewards, prompts, texts, columns=None, ids=None):
 def group_metrics(rewards):
     """The metrics of groups of rewards (P, N)."""
     totals = Totals()
-    count_groups(totals, rewards)
+    count_groups(totals, torch.as_tensor(rewards, dtype=torch.float64))
     return totals.metrics()

@@ -12,6 +12,7 @@ import torch
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.learning.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
+from maxrl.run.evaluation import class_metrics
 from maxrl.system.totals import Totals
 from maxrl.tasks.images import ImageBatch, Images
 from tests.helpers.classified import Plain, pictures
@@ -113,7 +114,7 @@ def test_exact_pass_at_k(set_of_glyphs):
     for _ in range(3):
         policy.logits(task.batch(range(64)).images)  # batch-norm has seen something
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    result = policy.evaluate(task, len(task), (1, 3, 40))
+    result = class_metrics(policy, task, len(task), (1, 3, 40))
     assert model.training
     close(model.state_dict(), before, 0)
     model.eval()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from maxrl.models import checkpoint
+from maxrl.models import checkpoint, hub_files
 from tests.helpers import tiny
 from tests.helpers.trained import TOKENIZER
 
@@ -22,7 +22,7 @@ def test_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     monkeypatch.chdir(tmp_path)
     assert checkpoint.load_model("Org-1/some.model_2")[2] == [2, 7]
-    assert checkpoint.base_name("Org-1/some.model_2") == "Org-1/some.model_2"
+    assert hub_files.base_name("Org-1/some.model_2") == "Org-1/some.model_2"
     ((name, options),) = asked
     assert name == "Org-1/some.model_2"
     wanted = ["config.json", "model-00001-of-2.safetensors", "chat_template.jinja", "merges.txt"]

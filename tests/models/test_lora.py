@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from maxrl.learning.config import PROJECTIONS
-from maxrl.models import checkpoint, lora
+from maxrl.models import checkpoint, hub_files, lora
 from maxrl.system.files import read_json
 from tests.helpers import tiny
 from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
@@ -53,7 +53,7 @@ def read(path):
 def adapted(path, projections=PROJECTIONS):
     """The base with a random adapter: B is not zero."""
     model = read(path)
-    lora.add_lora(model, 3, 5.0, projections, checkpoint.base_name(path))
+    lora.add_lora(model, 3, 5.0, projections, hub_files.base_name(path))
     for name, tensor in lora.lora_state(model).items():
         if "lora_B" in name:
             tensor.copy_(normal(*tensor.shape) * 0.3)

@@ -163,7 +163,7 @@ for name in {names}:
 def test_help_without_docstrings():
     """`python -OO` has none."""
     names = ["train.py", "eval.py", "data/maze/prepare.py"]
-    names += [f"maxrl/{name}.py" for name in command.MODULES]
+    names += [f"{module.replace('.', '/')}.py" for module in command.MODULES.values()]
     code = BARE.format(names=names, root=ROOT)
     done = python("-OO", "-c", code)
     assert (done.returncode, done.stderr) == (0, "")

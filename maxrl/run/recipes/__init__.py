@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from maxrl.learning.config import Config
-from maxrl.models import checkpoint
 from maxrl.run.recipes.laptop import (
     gsm8k_laptop,
     gsm8k_laptop_sft,
@@ -26,6 +25,7 @@ from maxrl.run.recipes.paper import (
     prompts,
 )
 from maxrl.system.errors import UsageError, blaming, refusing
+from maxrl.system.files import read_json
 from maxrl.system.user_code import imported
 
 RECIPES: dict[str, Callable[[], Config]] = {
@@ -54,10 +54,24 @@ def is_record(recipe: str) -> bool:
     return Path(recipe).name == "recipe.json"
 
 
+def recorded(directory: str | Path) -> dict:
+    """Return the recipe in recipe.json of a run or checkpoint, by the fields of Config.
+
+    A field that it lacks has its default. FileNotFoundError without the file, ValueError if it
+    holds no recipe.
+    """
+    file = Path(directory) / "recipe.json"
+    recipe = read_json(file).get("config")
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{file} holds no recipe")
+    default = Config().to_dict()
+    return default | {name: value for name, value in recipe.items() if name in default}
+
+
 def repeated(file: str) -> Config:
     """Return the recipe in a run's recipe.json, for a new run in another directory."""
     with refusing("", OSError, ValueError):
-        fields = checkpoint.recorded(Path(file).parent)
+        fields = recorded(Path(file).parent)
     return replace(Config(**fields), out="", resume="no")
 
 

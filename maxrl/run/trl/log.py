@@ -1,7 +1,7 @@
 """The metrics of a run as state.log_history has them."""
 
-from maxrl.analysis.metrics import Metrics
 from maxrl.learning.config import Config
+from maxrl.system.totals import Metrics
 
 
 def history(rows: list[dict], cfg: Config, logging_steps: int, examples: int) -> list[Metrics]:

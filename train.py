@@ -26,7 +26,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.learning.config import Config
 from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
-from maxrl.learning.rounds import Responses, way_of_sampling
+from maxrl.learning.rounds import Responses, sample
 from maxrl.learning.updates import learning_rate, means, minibatches
 from maxrl.run import banner, build, cli, setup
 from maxrl.run.build import Learner
@@ -69,21 +69,19 @@ def train(
     logger.say(*banner.opening(run, policy))
     plan = Plan(cfg, len(task))
 
-    # What a step calls, with the time that it takes.
-    timed = logger.clock.timed
-    rollout = timed("rollout", policy.demonstrate if cfg.supervised else policy.rollout)
-    sample = way_of_sampling(cfg, rollout, timed("reward", judge), plan.mine)
-    learn_from = timed("backward", learn)
+    clock = logger.clock
     with closing(prefetched(task, plan, cfg.workers, first_step)) as batches:
-        take = timed("data", batches.__next__)
-        for step in range(first_step, cfg.steps):  # Algorithm 1
-            examples = take()  # P_local prompts of this rank
-            # All N rollouts of a prompt are on one rank, so advantages need no communication.
-            sampled = sample(examples, step)
+        for step in range(first_step, cfg.steps):  # Algorithm 1; lines 8 and 9 are in learn()
+            with clock("data"):
+                examples = next(batches)  # P_local prompts of this rank
+            # N rollouts of each prompt and their rewards. All N of a prompt are on one rank, so
+            # advantages need no communication.
+            sampled = sample(cfg, policy, judge, examples, step, plan.mine, clock)
             # A reward function may give no verdict on a rollout. Prompts without any are left out.
             rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
             advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
-            stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)
+            with clock("backward"):
+                stats = learn(cfg, policy, optimizer, rollouts, advantages, step)
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
             evaluated = evaluate_if_due(cfg, step, policy, validation, judge)
@@ -155,14 +153,22 @@ def update(
     finite = math.isfinite(stats["grad_norm"] + stats["loss"])
     if not finite:
         policy.restore_buffers()
-    # If no rank has a verdict, this count is 0 and the weights must stay, but weight decay and
-    # momentum would move them. Muon's steps have one size whatever the gradient's: without one, as
-    # after a collapse, its momentum would move the matrices for hundreds of steps.
-    elif stats[policy.items] and (stats["grad_norm"] or cfg.optimizer != "muon"):
+    elif moves(cfg, policy, stats):
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
     return stats | {"lr": lr, "skipped_updates": float(not finite)}
+
+
+def moves(cfg: Config, policy: Policy, stats: Metrics) -> bool:
+    """Return whether an update with a finite gradient moves the weights."""
+    # Without a verdict on any rank this count is 0. Weight decay and momentum would move weights
+    # that nothing has been said about.
+    judged = stats[policy.items] > 0
+    # Muon's steps have one size whatever the gradient's: without one, as after a collapse, its
+    # momentum would move the matrices for hundreds of steps.
+    at_rest = cfg.optimizer == "muon" and stats["grad_norm"] == 0
+    return judged and not at_rest
 
 
 def main(arguments: list[str]) -> None:

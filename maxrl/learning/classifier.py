@@ -153,12 +153,14 @@ class ClassifierPolicy:
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
-    def backward(self, rollouts: Draws, advantages: Tensor, group_ids: None = None) -> Totals:
+    def backward(
+        self, rollouts: Draws, advantages: Tensor, group_ids: Sequence[int] | None = None
+    ) -> Totals:
         """Add the gradient of the step's loss to the parameters' .grad.
 
         rollouts    of this rank
         advantages  (P_local, N)
-        group_ids   None: an update is made of all images
+        group_ids   None or all: an update is made of all images
 
         Returns the Totals of its statistics. All ranks must call this.
         """

@@ -31,18 +31,20 @@ from maxrl.system import distributed, sharding
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import Example
 
-E = TypeVar("E", contravariant=True)  # the examples of a step
-R = TypeVar("R")  # rollouts of them
+Batch = TypeVar("Batch", contravariant=True)  # the examples of a step
+Result = TypeVar("Result")  # rollouts of them
 
 
-class Policy(Protocol[E, R]):
+class Policy(Protocol[Batch, Result]):
     """What the loop of train.py needs of a model; a type checker compares the methods."""
 
     items: str  # the unit of throughput, and its key in the statistics that backward returns
     module: nn.Module  # the model as the ranks synchronise it
     device: torch.device
     autocast: bool
-    watch: Callable[[str], object]  # called with a progress message during long steps
+
+    def watch(self, message: str, /) -> object:
+        """Take a progress message during long steps."""
 
     @property
     def model(self) -> nn.Module:
@@ -50,22 +52,22 @@ class Policy(Protocol[E, R]):
 
     def rollout(
         self,
-        examples: E,
+        examples: Batch,
         num_rollouts: int,
         *,
         step: int = 0,
         indices: Sequence[int] | None = None,
-    ) -> R:
+    ) -> Result:
         """Sample N responses to each of P_local examples."""
 
-    def demonstrate(self, examples: E) -> R:
+    def demonstrate(self, examples: Batch) -> Result:
         """Return the reference answers of the examples as rollouts, N = 1."""
 
-    def record(self, rollouts: R) -> Metrics:
+    def record(self, rollouts: Result) -> Metrics:
         """Store the log-probabilities before the first of several updates, for their ratio."""
 
     def backward(
-        self, rollouts: R, advantages: Tensor, group_ids: Sequence[int] | None = None
+        self, rollouts: Result, advantages: Tensor, group_ids: Sequence[int] | None = None
     ) -> Totals:
         """Add the gradient of an update's loss to the parameters' .grad, with one divisor."""
 

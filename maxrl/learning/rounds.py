@@ -13,7 +13,9 @@ rounds too, until a prompt has enough signal.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +25,10 @@ from maxrl.learning.classifier import Draws
 from maxrl.learning.config import Config
 from maxrl.sampling.drawing import at_least_float32
 from maxrl.sampling.rollouts import Rollouts, joined
-from maxrl.tasks.base import Example, Examples, is_success
+from maxrl.tasks.base import Examples, is_success
 
 Responses = Rollouts | Draws  # of a language model or a classifier
+Clock = Callable[[str], AbstractContextManager]
 
 
 @dataclass
@@ -44,30 +47,34 @@ class Sampled:
     num_rounds: Tensor  # (P_local,)
 
 
-def way_of_sampling(
-    cfg: Config, rollout: Callable, judge: Callable[..., Tensor], indices: Sequence[int]
-) -> Callable[..., Sampled]:
-    """Return how a step samples: sample(examples, step), as the recipe says.
+def sample(
+    cfg: Config,
+    policy: Any,
+    judge: Callable[..., Tensor],
+    examples: Examples,
+    step: int,
+    indices: Sequence[int],
+    clock: Clock = nullcontext,
+) -> Sampled:
+    """Return a step's rollouts and their rewards: N for each prompt, in rounds, or its reference.
 
-    rollout  the policy's; its method `demonstrate` if the recipe is supervised
-    judge    gives the rewards of a round
+    policy   a SequencePolicy, or without rounds a ClassifierPolicy
+    judge    judge(examples, rollouts) gives the rewards (P_local, n)
     indices  P_local positions in the batch of all ranks; with the step they decide the noise
+    clock    clock(part) is the context in which a part of the step is timed
     """
-
-    def demonstrated(examples: Examples, step: int) -> Sampled:
-        # The reference answers are one rollout each, and right.
-        return one_round(rollout(examples), torch.ones(len(examples), 1))
-
-    def at_once(examples: Examples, step: int) -> Sampled:
-        rollouts = rollout(examples, cfg.rollouts[0], step=step, indices=indices)
-        return one_round(rollouts, at_least_float32(judge(examples, rollouts)))
-
-    def several(examples: Sequence[Example], step: int) -> Sampled:
-        return in_rounds(cfg.rollouts, rollout, judge, examples, step, indices)
-
     if cfg.supervised:
-        return demonstrated
-    return at_once if len(cfg.rollouts) == 1 else several
+        with clock("rollout"):
+            rollouts = policy.demonstrate(examples)
+        # The reference answers are one rollout each, and right.
+        return one_round(rollouts, torch.ones(len(examples), 1))
+    if len(cfg.rollouts) > 1:
+        return in_rounds(cfg.rollouts, policy, judge, examples, step, indices, clock)
+    with clock("rollout"):
+        rollouts = policy.rollout(examples, cfg.rollouts[0], step=step, indices=indices)
+    with clock("reward"):
+        rewards = at_least_float32(judge(examples, rollouts))
+    return one_round(rollouts, rewards)
 
 
 def one_round(rollouts: Responses, rewards: Tensor) -> Sampled:
@@ -78,16 +85,16 @@ def one_round(rollouts: Responses, rewards: Tensor) -> Sampled:
 
 def in_rounds(
     sizes: Sequence[int],
-    rollout: Callable,
+    policy: Any,
     judge: Callable[..., Tensor],
-    examples: Sequence[Example],
+    examples: Any,
     step: int,
     indices: Sequence[int],
+    clock: Clock = nullcontext,
 ) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts, (n_1, ..., n_R), until one has a success.
 
-    `rollout`, `judge` and `indices` are those of `way_of_sampling`; `examples` and `step` those of
-    the function that it returns.
+    The other arguments are those of `sample`; the examples are no images.
 
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
@@ -102,9 +109,11 @@ def in_rounds(
         positions = [indices[i] for i in waiting]
         # Rounds continue each prompt's stream of noise: together they draw the same rollouts, up to
         # rounding, as a single group of sum(sizes) would.
-        rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
-        # In a dtype that has NaN.
-        verdicts = at_least_float32(judge(some, rollouts))  # (waiting, size)
+        with clock("rollout"):
+            rollouts = policy.rollout(some, size, step=step, indices=positions, earlier=drawn)
+        with clock("reward"):
+            # In a dtype that has NaN.
+            verdicts = at_least_float32(judge(some, rollouts))  # (waiting, size)
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size

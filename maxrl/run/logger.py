@@ -1,12 +1,12 @@
 """Progress for people, metrics.jsonl for programs, and the trackers that --track names."""
 
-import functools
 import json
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import numpy as np
@@ -66,20 +66,15 @@ class Clock:
 
     def __init__(self, watch: Callable[[str], object] = lambda part: None):
         self.watch = watch
-        self.seconds: Counter = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
 
-    def timed(self, part: str, function: Callable) -> Callable:
-        """Return the function as a part of the step, so that its calls are timed."""
-
-        @functools.wraps(function)
-        def call(*args, **options):
-            self.watch(PARTS[part])
-            start = time.perf_counter()
-            result = function(*args, **options)
-            self.seconds[part] += time.perf_counter() - start
-            return result
-
-        return call
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        """Time what is done within this context, a part of the step."""
+        self.watch(PARTS[part])
+        start = time.perf_counter()
+        yield
+        self.seconds[part] += time.perf_counter() - start
 
     def metrics(self, policy, stats: Metrics) -> Metrics:
         """Seconds of the step that ends, and items per second; stats has their number."""

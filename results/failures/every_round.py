@@ -51,7 +51,7 @@ class EveryRound(Rollouts):
         return super().counts([i for i in group_ids if self.last[i]])
 
 
-def every_round(sizes, rollout: Callable, judge: Callable[..., Tensor], *where) -> Sampled:
+def every_round(sizes, policy, judge: Callable[..., Tensor], *where) -> Sampled:
     """Sample as in_rounds does, but learn from all rounds of a prompt, each as a group."""
     most = max(sizes)
     parts = []
@@ -66,7 +66,7 @@ def every_round(sizes, rollout: Callable, judge: Callable[..., Tensor], *where) 
         rewards.append(F.pad(verdicts, (0, most - verdicts.shape[1]), value=torch.nan))
         return verdicts
 
-    sampled = in_rounds(sizes, rollout, judged, *where)
+    sampled = in_rounds(sizes, policy, judged, *where)
     rollouts = EveryRound(**vars(joined(parts, N=most)), last=torch.cat(last))
     return replace(sampled, rollouts=rollouts, rewards=torch.cat(rewards))
 

@@ -10,6 +10,7 @@ log-odds, so that they have another mean. Rewards are drawn from them.
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 
@@ -78,7 +79,8 @@ def counted(rates: torch.Tensor, repeats: int = 20) -> float:
     def judge(some, rollouts):
         return rewards(some, rollouts.lengths.shape)
 
-    found = [in_rounds(SIZES, rollout, judge, places, 0, places) for _ in range(repeats)]
+    policy = SimpleNamespace(rollout=rollout)
+    found = [in_rounds(SIZES, policy, judge, places, 0, places) for _ in range(repeats)]
     return float(torch.stack([sampled.num_rollouts for sampled in found]).mean())
 
 

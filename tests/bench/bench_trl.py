@@ -14,7 +14,7 @@ import torch
 
 import train
 from maxrl.learning.policy import SequencePolicy
-from maxrl.learning.rounds import way_of_sampling
+from maxrl.learning.rounds import sample
 from maxrl.run import build
 from maxrl.run.logger import step_totals
 from maxrl.run.recipes import maze9_laptop, maze17
@@ -36,11 +36,10 @@ def our_step(cfg, task, policy):
     optimizer = build.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     numbers = iter(range(cfg.steps))
-    sample = way_of_sampling(cfg, policy.rollout, task.rewards, range(cfg.prompts))
 
     def step():
         number = next(numbers)
-        sampled = sample(examples, number)
+        sampled = sample(cfg, policy, task.rewards, examples, number, range(cfg.prompts))
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = train.estimate(cfg, rollouts, rewards)
         stats = train.learn(cfg, policy, optimizer, rollouts, advantages, number)

@@ -13,7 +13,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.advantages.formulas import _c
 from maxrl.learning.config import Config
 from maxrl.learning.losses import k3
-from maxrl.learning.rounds import way_of_sampling
+from maxrl.learning.rounds import sample
 from maxrl.sampling.rollouts import joined
 from tests import ROOT
 from tests.helpers import tiny
@@ -138,8 +138,7 @@ class Judge:
 
 def sampled(policy, judge, sizes):
     cfg = Config(estimator="maxrl_rare", rollouts=sizes)
-    sample = way_of_sampling(cfg, policy.rollout, judge.rewards, range(1, 21, 2))
-    return sample(PROMPTS, 3)
+    return sample(cfg, policy, judge.rewards, PROMPTS, 3, range(1, 21, 2))
 
 
 def test_joined_rollouts_keep_their_responses():

@@ -174,7 +174,7 @@ def rounds(shard: bool, mine: list[int]) -> dict:
         return (rollouts.tokens[..., 0] % 4 == 0).double()
 
     examples = [tiny.Parity()[i] for i in mine]
-    sampled = in_rounds((1, 2, 3), ours.rollout, judge, examples, 1, mine)
+    sampled = in_rounds((1, 2, 3), ours, judge, examples, 1, mine)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
     stats = ours.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs)).metrics()
     return {

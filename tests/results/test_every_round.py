@@ -1,5 +1,7 @@
 """Eq. (10) in rounds has the order of all rounds together, by enumeration, and rounds' divisor."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -23,7 +25,7 @@ def gradient(outcome: torch.Tensor, sizes: tuple[int, ...], every: bool) -> torc
     def judge(examples, rollouts):
         return RIGHT[rollouts.tokens[..., 0]]
 
-    sampled = every_round(sizes, rollout, judge, [None], 0, [0])
+    sampled = every_round(sizes, SimpleNamespace(rollout=rollout), judge, [None], 0, [0])
     advantages = centered(sampled.rewards, allow_missing=True)  # (rounds, N), 0 where none is
     if not every:
         advantages = advantages[-1:]
@@ -55,7 +57,7 @@ def test_the_divisor_is_that_of_rounds():
 
     policy = tiny.policy(seed=5)
     prompts = [tiny.Up("train")[i] for i in range(10)]
-    where = [(2, 4, 3), policy.rollout, judge, prompts, 3, range(10)]
+    where = [(2, 4, 3), policy, judge, prompts, 3, range(10)]
     every = every_round(*where).rollouts
     last = in_rounds(*where).rollouts
     groups = len(every.lengths)
@@ -72,7 +74,7 @@ def test_a_prompt_without_a_verdict_is_left_out():
 
     policy = tiny.policy(seed=5)
     prompts = [tiny.Up("train")[i] for i in range(10)]
-    sampled = every_round((2, 4), policy.rollout, judge, prompts, 3, range(10))
+    sampled = every_round((2, 4), policy, judge, prompts, 3, range(10))
     rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
     assert len(rollouts.lengths) == len(rollouts.last) == len(rewards)
     assert len(rewards) < len(sampled.rewards)

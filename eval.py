@@ -27,16 +27,16 @@ from tqdm import tqdm
 
 from maxrl.analysis import plots, table
 from maxrl.models import chat_template, checkpoint
-from maxrl.run import cli, evaluation_options, setup
+from maxrl.run import build, cli, evaluation_options
 from maxrl.run.evaluation import judge_samples
+from maxrl.run.evaluation_options import Asked
 from maxrl.run.logger import LINES
-from maxrl.run.setup import Asked, Judge
 from maxrl.system import distributed, files
 from maxrl.system.arguments import check_least, named, parse
 from maxrl.system.errors import UsageError
 from maxrl.system.totals import Totals
 from maxrl.tasks import Task
-from maxrl.tasks.rewards import count_faults
+from maxrl.tasks.rewards import Judge, count_faults
 
 
 def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
@@ -107,11 +107,11 @@ def check_task(args: argparse.Namespace, asked: Asked, task: Task):
 def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
     rank, world, device = distributed.setup(asked.cfg.device)
-    task, judge = setup.find_task(asked)
+    task, judge = evaluation_options.find_task(asked)
     check_task(args, asked, task)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
-        setup.start_policy(asked.of(path), task, None, path, torch.device("cpu"))
+        build.policy_from(asked.of(path), task, None, path, torch.device("cpu"))
     rows = []
     for name, path in args.checkpoints:
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
@@ -155,7 +155,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
 def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
     """Return the counts of right samples of a checkpoint, or a classifier's exact pass rates."""
     # It is gone before the next row's is loaded.
-    policy: Any = setup.start_policy(asked.of(path), task, None, path, device)
+    policy: Any = build.policy_from(asked.of(path), task, None, path, device)
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from maxrl.models import checkpoint
-from maxrl.run import cli, evaluation_options, setup
+from maxrl.run import build, cli, evaluation_options
 from maxrl.system import distributed
 from maxrl.tasks.base import is_success
 
@@ -74,11 +74,11 @@ def main(arguments: list[str]):
     args, given = read_arguments(arguments)
     paths = [checkpoint.find(path) for path in args.checkpoints]
     asked = evaluation_options.complete(args, given, *paths)
-    task, judge = setup.find_task(asked)
+    task, judge = evaluation_options.find_task(asked)
     device = distributed.setup(asked.cfg.device)[2]
     policies: list[Any] = []
     for path in paths:
-        policies.append(setup.start_policy(asked.of(path), task, None, None, device))
+        policies.append(build.policy_from(asked.of(path), task, None, None, device))
         policies[-1].model.eval()
     options = {"seed": asked.cfg.seed} | asked.drawn(classifier=bool(task.classes))
     shown = 0

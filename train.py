@@ -23,7 +23,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.advantages.options import estimator_options
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
 from maxrl.learning.rounds import Responses, sample
@@ -122,7 +124,7 @@ def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
     # A rank without any verdict still joins the update, with 0 groups.
     if len(rewards) == 0:
         return rewards
-    return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))
+    return ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg, rollouts))
 
 
 def update(
@@ -180,11 +182,11 @@ def main(arguments: list[str]) -> None:
     name, cfg = recipe
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = setup.load_splits(cfg)
-    cfg = setup.check(cfg, task, world)
+    cfg = setup.resolved(cfg, task, world)
     with Run(cfg, name, task, validation) as run:
         judge = setup.choose_rewards(cfg, task, validation)
-        policy = setup.start_policy(cfg, task, validation, run.resumed, device)
-        optimizer = build.make_optimizer(cfg, policy.model)
+        policy = build.policy_from(cfg, task, validation, run.resumed, device)
+        optimizer = make_optimizer(cfg, policy.model)
         train(cfg, run, task, validation, judge, policy, optimizer)
         distributed.barrier()
     # The exit code tells a scheduler that there is more to do.

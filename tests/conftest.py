@@ -10,6 +10,7 @@ from data.maze import prepare
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.config import Config
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import cli
 from maxrl.run.recipes import RECIPES
@@ -159,6 +160,9 @@ def dice(tmp_path_factory):
     finds half of it right."""
     path = tmp_path_factory.mktemp("dice") / "dice"
     checkpoint.save(
-        path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7]
+        path,
+        Checkpoint(
+            tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7]
+        ),
     )
     return path

@@ -48,7 +48,8 @@ def convert(file: Path, out: Path) -> None:
     backend.pre_tokenizer = Sequence([Digits(individual_digits=True), backend.pre_tokenizer])
     roles = {"chat_template": words.chat_template} | words.special_tokens_map
     tokenizer = Tokenizer(backend, CONFIG | roles)
-    checkpoint.save_into(out, model, tokenizer, [config["eos_token_id"]])
+    whole = checkpoint.Checkpoint(model, tokenizer, [config["eos_token_id"]])
+    checkpoint.save_into(out, whole)
 
 
 @one_line_errors()

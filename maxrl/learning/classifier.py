@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from maxrl.learning.losses import policy_gradient_loss
 from maxrl.learning.prompt_order import prefetched
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.sampling.drawing import at_least_float32, distribution, inverse_cdf
 from maxrl.system import distributed, rng
 from maxrl.system.errors import UsageError
@@ -93,8 +94,6 @@ class ClassifierPolicy:
     """
 
     items = "images"  # what throughput is counted in: a key of what backward returns
-    tokenizer = None
-    stop_tokens = ()
 
     model: nn.Module  # gives logits (P, C) of images
     classes: tuple[str, ...]  # the names of its C classes
@@ -108,6 +107,7 @@ class ClassifierPolicy:
         self.device = next(self.model.parameters()).device
         self.module = distributed.data_parallel(self.model)
         self.saved_buffers: list[Tensor] = []
+        self.checkpoint = Checkpoint(self.model)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return logits (P_local, C) in float32; gradients go through the synchronised module."""

@@ -12,6 +12,7 @@ Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,48 @@ import torch
 from torch import Tensor
 
 from maxrl.sampling.prompts import split
-from maxrl.sampling.rollouts import MicroBatch, Rollouts
+from maxrl.sampling.rollouts import Rollouts
 
 LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
+
+
+@dataclass
+class MicroBatch:
+    """What one forward runs: M rows of similar length for each of G groups.
+
+    All but prefix_lengths is on the device.
+
+    The prompt without its last token is the group's prefix, which is encoded once for all rows.
+    The last token is the first input of every row, so that input t predicts target t.
+    """
+
+    row_ids: Tensor  # (G, M): which of the rank's P_local N rollouts each row is
+    prefix: Tensor  # (G, Lp), right-padded
+    prefix_lengths: Tensor  # (G,), on the host
+    inputs: Tensor  # (G, M, L)
+    targets: Tensor  # (G, M, L)
+    mask: Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
+    token_index: Tensor  # (tokens,): indices of the mask's true elements, flattened
+
+    def select(self, values: Tensor | None) -> Any:
+        """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None for None.
+
+        values  (P_local, N) or (P_local, N, at least L), on the device
+        """
+        if values is None:
+            return None
+        part = values.flatten(0, 1)[self.row_ids]
+        if part.dim() == 2:
+            return part
+        L = self.targets.shape[-1]
+        return part[..., :L]
+
+    def spread(self, values: Tensor | None) -> Tensor | None:
+        """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None for None."""
+        if values is None:
+            return None
+        zeros = values.new_zeros(self.mask.numel())
+        return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
 
 
 def rectangles(

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from maxrl.learning.losses import k2, k3, log_probs_and_entropies, normaliser, policy_gradient_loss
-from maxrl.learning.packing import micro_batches
+from maxrl.learning.packing import MicroBatch, micro_batches
 from maxrl.learning.update_stats import UpdateStats, per_token
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import drop_casts
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer
-from maxrl.sampling.cuda import CudaGraph
+from maxrl.sampling import cuda
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
-from maxrl.sampling.rollouts import MicroBatch, Rollouts
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.sampling.sampler import generate, noise
 from maxrl.system import distributed, sharding
 from maxrl.system.totals import Metrics, Totals
@@ -110,9 +111,8 @@ class SequencePolicy:
 
     items = "tokens"
 
-    model: Transformer  # on the CPU if `shard`, so that no GPU must hold all of it in float32
-    tokenizer: Tokenizer
-    stop_tokens: Sequence[int]  # ids that end a response
+    # With stop tokens; on the CPU if `shard`, so that no GPU must hold all of it in float32.
+    checkpoint: Checkpoint
     _: KW_ONLY
     max_tokens: int  # the longest response
     seed: int = 0  # of the noise that tokens are drawn with
@@ -132,9 +132,11 @@ class SequencePolicy:
     watch: Callable[[str], object] = str  # called with a progress message; `str` discards it
 
     def __post_init__(self):
+        self.model: Transformer = self.checkpoint.model
+        self.tokenizer: Tokenizer = self.checkpoint.tokenizer
+        self.stop_tokens = list(self.checkpoint.stop_tokens)
         if not self.stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
-        self.stop_tokens = list(self.stop_tokens)
         self.model.gradient_checkpointing = self.gradient_checkpointing
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
         # The gathered copy is made before sharding, so that it does not get the hooks of sharding.
@@ -254,7 +256,7 @@ class SequencePolicy:
 
         Returns statistics over all ranks, which must all call this.
         """
-        CudaGraph.newest = None  # as in `backward`
+        cuda.forget_graphs()  # as in `backward`
         # From the training forward, as in the updates: the sampler's values differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)
@@ -282,7 +284,7 @@ class SequencePolicy:
         # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
         # Nor are its graphs used again, whose memory the gradient may need.
-        CudaGraph.newest = None
+        cuda.forget_graphs()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         batches, sizes = self.batches(rollouts, group_ids, advantages)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.

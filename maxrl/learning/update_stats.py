@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.sampling.rollouts import MicroBatch, Rollouts
+from maxrl.learning.packing import MicroBatch
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.system.totals import Totals
 
 

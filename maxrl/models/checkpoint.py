@@ -26,7 +26,8 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,26 @@ from maxrl.system.files import (
 )
 
 Model = Transformer | ResNet
+
+
+@dataclass
+class Checkpoint:
+    """A model, and what its files say besides the weights.
+
+    model              in float32; Any, because sampling and training ask for one kind
+    tokenizer          None for a classifier
+    stop_tokens        ids that end a response, none for a classifier
+    generation_config  the content of generation_config.json, written back on saving
+    digest             of the files that it was loaded from, for its adapters
+    """
+
+    model: Any
+    tokenizer: Tokenizer | None = None
+    stop_tokens: Sequence[int] = ()
+    generation_config: dict = field(default_factory=dict)
+    digest: str = ""
+
+
 # One tensor if tie_word_embeddings.
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
@@ -74,17 +95,15 @@ def check_intact(path: str | Path) -> None:
         raise DataError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 
-def load_model(
-    path: str | Path, intact: bool = False
-) -> tuple[nn.Module, Tokenizer | None, list[int]]:
-    """Load a checkpoint: the model in float32, its tokenizer and its stop tokens.
+def load(path: str | Path, intact: bool = False) -> Checkpoint:
+    """Load a checkpoint, the model in float32 on the CPU.
 
     path    a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
             model with the adapter
     intact  whether it has been compared with its checksums already
 
-    A classifier has no tokenizer (None) and no stop tokens. FileNotFoundError if a file is missing,
-    ValueError for anything wrong in one. No code of the checkpoint is run.
+    FileNotFoundError if a file is missing, ValueError for anything wrong in one. No code of the
+    checkpoint is run.
     """
     path = find(path)
     if not intact:
@@ -94,13 +113,15 @@ def load_model(
     config = read_json(path / "config.json")
     model = load_weights(path, config)
     if not isinstance(model, Transformer):
-        return model, None, []
+        return Checkpoint(model)
+    generation = {}
     if (path / "generation_config.json").exists():
-        model.generation_config = read_json(path / "generation_config.json")
+        generation = read_json(path / "generation_config.json")
     tokenizer = Tokenizer.load(path)
-    model.digest = digest(path, f"{model.config} {tokenizer.backend.to_str()}")
-    named = [*end_tokens(model.generation_config), *end_tokens(config)]
-    return model, tokenizer, all_ends(path, model, tokenizer, named)
+    named = [*end_tokens(generation), *end_tokens(config)]
+    stop_tokens = all_ends(path, model, tokenizer, named)
+    known = digest(path, f"{model.config} {tokenizer.backend.to_str()}")
+    return Checkpoint(model, tokenizer, stop_tokens, generation, known)
 
 
 def all_ends(path: Path, model: Any, tokenizer: Tokenizer, named: list) -> list[int]:
@@ -178,10 +199,10 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
-    """Do what `load_model` does for a PEFT directory."""
+def load_adapted(path: Path) -> Checkpoint:
+    """Do what `load` does for a PEFT directory."""
     try:
-        model, _, stop = load_model(base_of(path))
+        base = load(base_of(path))
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or "
@@ -189,14 +210,15 @@ def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
         ) from None
     try:
         tensors = read_weights(path / "adapter_model.safetensors")
-        from_adapter(model, read_json(path / "adapter_config.json"), tensors)
+        from_adapter(base.model, read_json(path / "adapter_config.json"), tensors)
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
     recipe = path / "recipe.json"
-    if recipe.exists() and read_json(recipe).get("base") not in (None, "", model.digest):
+    if recipe.exists() and read_json(recipe).get("base") not in (None, "", base.digest):
         raise ValueError(f"the base model {base_of(path)} of {path} has changed: put it back")
     tokenizer = load_tokenizer(path)
-    return model, tokenizer, all_ends(path, model, tokenizer, stop)
+    stop_tokens = all_ends(path, base.model, tokenizer, [*base.stop_tokens])
+    return replace(base, tokenizer=tokenizer, stop_tokens=stop_tokens)
 
 
 def base_of(path: Path) -> Path:
@@ -220,9 +242,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def save(
     path: str | Path,
-    model: Model,
-    tokenizer: Tokenizer | None = None,
-    stop_tokens: Collection[int] = (),
+    checkpoint: Checkpoint,
     *,
     recipe: dict | None = None,
     optimizer: Optimizer | None = None,
@@ -231,8 +251,7 @@ def save(
 ) -> None:
     """Write a checkpoint directory in float32 that transformers loads as it is.
 
-    model      a model with LoRA is written as its adapter alone
-    tokenizer  None for a classifier
+    checkpoint                 a model with LoRA is written as its adapter alone
     optimizer, state, metrics  what resuming needs; state becomes state.json
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
@@ -240,6 +259,7 @@ def save(
     among the ranks, save what sharding.Gathered.state returns.
     """
     path = Path(path)
+    model = checkpoint.model
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -247,12 +267,12 @@ def save(
         if has_lora(model):
             write_json(temporary / "adapter_config.json", model.adapter_config)
             write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
-            if tokenizer is not None:
-                tokenizer.save(temporary)
+            if checkpoint.tokenizer is not None:
+                checkpoint.tokenizer.save(temporary)
             if recipe is not None:
-                recipe = recipe | {"base": model.digest}
+                recipe = recipe | {"base": checkpoint.digest}
         else:
-            write_model(temporary, model, tokenizer, stop_tokens)
+            write_model(temporary, checkpoint)
         if recipe is not None:
             write_json(temporary / "recipe.json", recipe)
         if optimizer is not None:
@@ -267,20 +287,17 @@ def save(
         raise
 
 
-def write_model(
-    directory: Path,
-    model: Model,
-    tokenizer: Tokenizer | None,
-    stop_tokens: Collection[int],
-) -> None:
+def write_model(directory: Path, checkpoint: Checkpoint) -> None:
     """Write the files of a checkpoint that are not for resuming."""
+    model = checkpoint.model
     config = model.config.to_hf()
-    if isinstance(model, Transformer) and tokenizer is not None:
-        generation = model.generation_config or {"do_sample": True, "temperature": 1.0}
-        ends = {"eos_token_id": sorted(stop_tokens)} if stop_tokens else {}
+    if checkpoint.tokenizer is not None:
+        generation = checkpoint.generation_config or {"do_sample": True, "temperature": 1.0}
+        stop_tokens = sorted(checkpoint.stop_tokens)
+        ends = {"eos_token_id": stop_tokens} if stop_tokens else {}
         config |= ends
         write_json(directory / "generation_config.json", generation | ends)
-        tokenizer.save(directory)
+        checkpoint.tokenizer.save(directory)
     write_json(directory / "config.json", config)
     weights = model.state_dict()
     if config.get("tie_word_embeddings"):
@@ -291,9 +308,7 @@ def write_model(
     write_json(directory / "model.safetensors.index.json", files)
 
 
-def save_into(
-    folder: Path, model: Model, tokenizer: Tokenizer, stop_tokens: Collection[int]
-) -> None:
+def save_into(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a model, or its adapter, and its tokenizer in place of what a directory holds.
 
     Nothing is replaced before all is written, and files of no model stay. A link is replaced, not
@@ -302,7 +317,7 @@ def save_into(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         new = Path(temporary) / "model"
-        save(new, model, tokenizer, stop_tokens)
+        save(new, checkpoint)
         # Until everything has followed, the new checksums refuse the directory.
         os.replace(new / CHECKSUMS, folder / CHECKSUMS)
         for pattern in (*MODEL_FILES, *CARRIED):

@@ -212,9 +212,6 @@ class Transformer(nn.Module):
         self.config = config
         # Whether the backward recomputes each layer in place of keeping its activations.
         self.gradient_checkpointing = False
-        # The contents of a loaded checkpoint's generation_config.json, written back on saving.
-        self.generation_config: dict = {}
-        self.digest = ""  # of the checkpoint that it was loaded from, for its adapters
         self.model = Decoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         # The initialisation of transformers for these families; norms stay at 1.

@@ -1,111 +1,164 @@
-"""The policy for a task, a language model or a classifier, and its optimizer."""
+"""The policy of a recipe: a language model or a classifier, loaded or with random weights."""
 
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import torch
 
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
+from maxrl.models import checkpoint, from_config, hub_files
+from maxrl.models.checkpoint import Checkpoint
+from maxrl.models.lora import add_lora, merge
 from maxrl.models.resnet import ResNet
 from maxrl.models.tokenizer import Tokenizer
-from maxrl.models.transformer import Transformer
-from maxrl.tasks.base import Task
+from maxrl.run.recipes import RECIPES
+from maxrl.sampling import cuda
+from maxrl.sampling.prompts import check_prompts
+from maxrl.system import distributed
+from maxrl.system.errors import UsageError, refusing
+from maxrl.tasks.base import FilteredTask, Task, prompt_lengths
 
 Learner = SequencePolicy | ClassifierPolicy
 
 
-def make_policy(
-    model: Transformer | ResNet,
-    tokenizer: Tokenizer | None,
-    stop_tokens: Sequence[int],
-    task: Task,
-    device: torch.device,
-    *,
-    seed: int = 0,
-    autocast: bool = False,
-    workers: int = 0,
-    **options: Any,
+def policy_from(
+    cfg: Config, task: Task, validation: Task | None, intact: Path | None, device: torch.device
 ) -> Learner:
-    """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
+    """Return the policy from a checkpoint, from --init, or new.
 
-    model        as from checkpoint.load_model, with the tokenizer and the stop tokens
-    tokenizer    None of a classifier
-    stop_tokens  ids, for a task that names no stop tokens of its own
-    task         names the classes or stop tokens
-    device       where the model goes
-    seed         of the noise
-    autocast     whether forwards are in bfloat16
-    workers      processes that read images for an evaluation
-    options      of a SequencePolicy
+    task        names the classes, or the tokens that end a response; its prompts must fit the model
+    validation  prompts that must fit as well, or None
+    intact      a checkpoint that has been compared with its checksums, as when a run is resumed
+    device      where the model goes
 
-    ValueError if model and task do not fit each other.
+    Raises UsageError for a checkpoint that is missing or wrong, and PromptError for a prompt that
+    the model cannot answer.
     """
+    torch.manual_seed(cfg.seed)
+    # What sampling with a former model has kept would stay beside the new one.
+    cuda.forget_graphs()
+    try:
+        with refusing(f"{cfg.init or 'the model'}: ", ValueError):
+            start = initial(cfg, task, intact)
+            check_fit(start, task)
+            if task.classes:
+                return classifier(cfg, start, task, device)
+            policy = language_model(cfg, start, task, intact, device)
+            for split in (task, validation):
+                if split is not None:
+                    check_lengths(cfg, policy, split)
+            return policy
+    except FileNotFoundError as error:
+        name = Path(cfg.init).name
+        make = f", or make this one with the recipe {name}" if name in RECIPES else ""
+        raise UsageError(f"{error}: name another with --init{make}") from None
+
+
+def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
+    """Return what a run starts from, on the CPU; see policy_from."""
+    if intact or cfg.init:
+        start = checkpoint.load(intact or cfg.init, intact is not None)
+        if not cfg.lora_rank:
+            # The checkpoint may be an adapter.
+            merge(start.model)
+        elif not intact:
+            base = hub_files.base_name(cfg.init)
+            add_lora(start.model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, base)
+        return start
+    if task.classes:
+        return Checkpoint(from_config(cfg.model | {"num_labels": len(task.classes)}))
+    model = from_config(cfg.model)
+    tokenizer = new_tokenizer(task)
+    return Checkpoint(model, tokenizer, tokenizer.ends)
+
+
+def new_tokenizer(task: Task) -> Tokenizer:
+    """Return the tokenizer of a model from scratch; ValueError if the task has none."""
+    if task.tokenizer:
+        return Tokenizer.load(task.tokenizer)
+    if not task.vocabulary:
+        raise ValueError(
+            "a model from scratch needs the task's vocabulary or tokenizer: give it one, or name a "
+            "checkpoint or a hub id with --init"
+        )
+    return Tokenizer.from_vocabulary(task.vocabulary)
+
+
+def check_fit(start: Checkpoint, task: Task) -> None:
+    """Raise ValueError if model and task do not fit each other."""
+    tokenizer = start.tokenizer
     if bool(task.classes) != (tokenizer is None):
         kind = "a classifier" if tokenizer is None else "a language model"
         raise ValueError(f"the model is {kind}, the task is not made for one")
-    if isinstance(model, ResNet):
-        # Exactly as many; a tokenizer may have fewer tokens than the model.
+    if isinstance(start.model, ResNet):
         classes = len(task.classes)
-        if model.config.num_labels != classes:
+        if start.model.config.num_labels != classes:
             raise ValueError(
-                f"the model has {model.config.num_labels} classes, the images have {classes}"
+                f"the model has {start.model.config.num_labels} classes, the images have {classes}"
             )
-        model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
-    assert tokenizer is not None
-    if tokenizer.size > model.config.vocab_size:
+    # A tokenizer may have fewer tokens than the model.
+    elif tokenizer and tokenizer.size > start.model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has ids up to {tokenizer.size - 1}, "
-            f"the model's vocab_size is {model.config.vocab_size}"
+            f"the model's vocab_size is {start.model.config.vocab_size}"
         )
-    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
+
+
+def classifier(
+    cfg: Config, start: Checkpoint, task: Task, device: torch.device
+) -> ClassifierPolicy:
+    """Return the policy of an image classifier on the device."""
+    model = start.model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return ClassifierPolicy(
+        model,
+        task.classes,
+        seed=cfg.seed,
+        autocast=distributed.use_bfloat16(cfg.precision, device),
+        workers=cfg.workers,
+    )
+
+
+def language_model(
+    cfg: Config, start: Checkpoint, task: Task, intact: Path | None, device: torch.device
+) -> SequencePolicy:
+    """Return the policy of a language model on the device, with the reference of a KL penalty."""
+    assert start.tokenizer is not None, "a language model has a tokenizer"
+    if task.stop_tokens:
+        start.stop_tokens = [start.tokenizer.id(token) for token in task.stop_tokens]
+    reference = None
+    if cfg.beta:
+        # Without a checkpoint, the model itself has been read from --init, and checked.
+        reference = checkpoint.load(cfg.init, intact=intact is None).model.to(device)
+    low, high = cfg.clip
     # Sharding takes the model to the device layer by layer.
-    if not options.get("shard"):
-        model = model.to(device)
-    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)
-
-
-class MuonAdamW(torch.optim.Optimizer):
-    """Muon and AdamW as one optimizer, with a group of parameters for each."""
-
-    def __init__(self, *parts: torch.optim.Optimizer):
-        self.parts = parts
-        super().__init__([part.param_groups[0] for part in parts], {})
-
-    def step(self) -> None:  # type: ignore[override]
-        for part, group in zip(self.parts, self.param_groups):
-            part.param_groups = [group]
-            part.state = self.state
-            part.step()
-
-
-def hidden_matrices(model: Any) -> list[torch.nn.Parameter]:
-    """Return the weights of a transformer's attention and MLPs, each projection a matrix."""
-    return [p for p in model.layers.parameters() if p.ndim == 2]
-
-
-def make_optimizer(cfg: Config, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer over the parameters that are trained."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    decay = cfg.weight_decay
-    if cfg.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=decay)
-    first, second = cfg.betas
-    matrices = hidden_matrices(model) if cfg.optimizer == "muon" else []
-    others = [p for p in trained if p not in {*matrices}]
-    # The fused step is one pass over the parameters without temporaries, on CPUs too.
-    adamw = torch.optim.AdamW(
-        others, lr=cfg.lr, betas=(first, second), weight_decay=decay, fused=True
+    if not cfg.shard:
+        start.model = start.model.to(device)
+    return SequencePolicy(
+        start,
+        max_tokens=cfg.max_response,
+        seed=cfg.seed,
+        aggregation=cfg.aggregation,
+        micro_batch_tokens=cfg.micro_batch_tokens,
+        wave_rows=cfg.wave_rows,
+        autocast=distributed.use_bfloat16(cfg.precision, device),
+        clip=(low, high),
+        entropy_bonus=cfg.entropy_bonus,
+        beta=cfg.beta,
+        kl=cfg.kl,
+        reference=reference,
+        kv_memory_gb=cfg.kv_memory_gb,
+        cuda_graphs=cfg.cuda_graphs,
+        gradient_checkpointing=cfg.gradient_checkpointing,
+        shard=cfg.shard,
     )
-    if cfg.optimizer == "adamw":
-        return adamw
-    # Steps have Adam's usual size, .2 lr an entry, before muon_lr_scale.
-    muon = torch.optim.Muon(
-        [{"params": matrices, "lr_scale": cfg.muon_lr_scale}],
-        lr=cfg.lr * cfg.muon_lr_scale,
-        weight_decay=decay,
-        adjust_lr_fn="match_rms_adamw",
-    )
-    return MuonAdamW(muon, adamw)
+
+
+def check_lengths(cfg: Config, policy: SequencePolicy, split: Task) -> None:
+    """Raise PromptError if the model cannot answer a prompt of the split."""
+    # Several checkpoints that are evaluated may have several tokenizers.
+    if isinstance(split, FilteredTask) and split.init == cfg.init:
+        lengths = split.lengths
+    else:
+        lengths = prompt_lengths(split, policy.tokenizer)
+    check_prompts(policy.model, map(range, lengths), cfg.max_response)

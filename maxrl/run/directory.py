@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -252,18 +253,18 @@ class Run:
             "skipped": self.skipped,
         }
         # All ranks take part in gathering what is sharded.
-        whole = {"model": policy.model, "optimizer": optimizer}
+        whole = policy.checkpoint
         if self.cfg.shard:
-            whole = policy.gathered.state(optimizer)
+            model, optimizer = policy.gathered.state(optimizer)
+            whole = replace(whole, model=model)
         if self.main:
             checkpoint.save(
                 self.path / name,
-                tokenizer=policy.tokenizer,
-                stop_tokens=policy.stop_tokens,
+                whole,
                 recipe=self.record,
+                optimizer=optimizer,
                 state=state,
                 metrics=logger.history(),
-                **whole,
             )
             checkpoint.set_latest(self.path, name)
             self.prune()

@@ -39,14 +39,14 @@ import contextlib
 
 import torch
 
+from maxrl.advantages.options import check_estimation
 from maxrl.learning.config import Config
 from maxrl.learning.losses import CHUNK
+from maxrl.learning.optimizer import hidden_matrices
 from maxrl.models.checkpoint import Uninitialised
 from maxrl.models.hub_files import download, find, on_hub
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
-from maxrl.run.build import hidden_matrices
-from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
 from maxrl.system.arguments import counted
 from maxrl.system.errors import UsageError, refusing

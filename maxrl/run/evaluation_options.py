@@ -1,22 +1,50 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maxrl.learning.config import Config
+from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, overridden, refuse_code
 from maxrl.run.recipes import repeated
-from maxrl.run.setup import Asked
+from maxrl.run.setup import choose_rewards, fix_date, load
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.errors import UsageError
+from maxrl.tasks import Task
+from maxrl.tasks.base import NoSplit
+from maxrl.tasks.rewards import Judge, probe
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 # What judges; it is the same for all rows.
 JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
 OWN = ("task", *JUDGE, "max_response", "precision")
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
+
+
+@dataclass
+class Asked:
+    """What a script asks of a checkpoint's recipe: its Config, and how responses are drawn."""
+
+    cfg: Config
+    given: Collection[str]  # the fields of Config that the command names
+    split: str
+    temperature: float
+    top_k: int
+    top_p: float
+    limited: bool  # whether cfg.max_response comes from a recipe or the command
+    rows: Sequence[Path]  # all checkpoints
+
+    def of(self, path: Path) -> Config:
+        """Return the Config of another checkpoint."""
+        return replace(self.cfg, init=str(path))
+
+    def drawn(self, classifier: bool) -> dict[str, float]:
+        """Return how a policy's rollout() draws."""
+        if classifier:
+            return {"temperature": self.temperature}
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
 
 
 def option_parser(prog: str, description: str | None, split: str) -> Parser:
@@ -119,3 +147,40 @@ def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:
             f"the checkpoints were trained with {said}: give what all are to be judged by"
         )
     return fields
+
+
+def find_task(asked: Asked) -> tuple[Task, Judge]:
+    """Return the split that is asked for and its judge, as they fit the checkpoint of asked.cfg.
+
+    Without --split it is validation, or train if that is the only one named; asked.split is set.
+    Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
+    to the task.
+    """
+    cfg = asked.cfg
+    fix_date(*asked.rows)
+    split = asked.split or "validation"
+    try:
+        task = load(cfg, split)
+    except NoSplit:
+        if asked.split:
+            raise
+        split = "train"
+        say("no validation prompts are named: these are prompts of the training")
+        task = load(cfg, split)
+    asked.split = split
+    if task.classes:
+        names = {"max_prompt", "max_response", "reward", "reward_weights", "zero_reward_at_limit"}
+        if names & set(asked.given) or asked.top_k or asked.top_p != 1:
+            raise UsageError(
+                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
+                "--top-k, --top-p, --reward, --reward-weights and --zero-reward-at-limit"
+            )
+        return task, choose_rewards(cfg, task)
+    if not cfg.reward:
+        # A missing package or reward function is named before any sampling.
+        probe(task)
+    if not asked.limited:
+        raise UsageError(
+            f"{cfg.init} does not say how long its responses may be: set --max-response"
+        )
+    return task, choose_rewards(cfg, task, name=split)

@@ -32,12 +32,12 @@ from pathlib import Path
 
 import torch
 
+from maxrl.advantages.options import check_estimation
 from maxrl.learning.config import Config
 from maxrl.run import cli
 from maxrl.run.command_line import default_directory, option_parser, overridden
 from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.recipes import find_recipe
-from maxrl.run.setup import check_estimation
 from maxrl.system.arguments import check_least, dashed, parse, typed
 from maxrl.system.errors import UsageError
 

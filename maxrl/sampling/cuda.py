@@ -92,6 +92,11 @@ class CudaGraph:
         torch.cuda.current_stream().wait_stream(self.side)
 
 
+def forget_graphs() -> None:
+    """Forget the newest graph and its memory: the model is another one, or is about to change."""
+    CudaGraph.newest = None
+
+
 class Late:
     """Counts of a GPU that the host reads a search later, when they have long arrived."""
 

@@ -100,8 +100,8 @@ class Gathered:
                 setattr(target, name, made[key])
         return result
 
-    def state(self, optimizer: torch.optim.Optimizer) -> dict:
-        """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
+    def state(self, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+        """Return model and optimizer, unsharded, for checkpoint.save; all ranks must call this.
 
         They are in the CPU memory of rank 0; on the other ranks they are on the meta device.
         """
@@ -113,7 +113,7 @@ class Gathered:
             for key, value in optimizer.state.get(parameter, {}).items():
                 if value is not None:
                     values[key] = unsharded(value).to(device)
-        return {"model": full, "optimizer": SimpleNamespace(state=state)}
+        return full, SimpleNamespace(state=state)
 
 
 def unsharded(tensor: Tensor) -> Tensor:

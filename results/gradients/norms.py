@@ -20,7 +20,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.learning.classifier import check_finite
 from maxrl.learning.config import Config
 from maxrl.models import checkpoint
-from maxrl.run import cli, evaluation_options, setup
+from maxrl.run import build, cli, evaluation_options
 from maxrl.system import distributed, files
 from maxrl.system.arguments import named
 from results.lab.keep import digits
@@ -135,13 +135,13 @@ def read_arguments(arguments: list[str]):
 def measure(args, asked) -> dict:
     """Return pass rates and norms of all checkpoints, over the same prompts and the same noise."""
     device = distributed.setup(asked.cfg.device)[2]
-    task, judge = setup.find_task(asked)
+    task, judge = evaluation_options.find_task(asked)
     names = [name for name in ESTIMATORS if task.classes or name != "supervised"]
     rollouts = args.rollouts if task.classes else args.samples
     prompts = min(args.prompts, len(task))
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.start_policy(asked.of(path), task, None, None, device)
+        policy = build.policy_from(asked.of(path), task, None, None, device)
         p, norms = gradient_norms(policy, task, prompts, names, rollouts, judge=judge, said=name)
         row = {"name": name, "path": str(path), "pass_rates": digits(p.tolist(), 6)}
         row["norms"] = {name: digits(values.tolist(), 6) for name, values in norms.items()}

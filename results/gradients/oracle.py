@@ -32,6 +32,7 @@ import torch
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.policy import SequencePolicy
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.rollouts import Rollouts
@@ -97,9 +98,8 @@ def make_policy(seed: int) -> SequencePolicy:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(noise * 0.3 + float("norm" in name))
     tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
-    return SequencePolicy(
-        model, tokenizer, [END], max_tokens=LONGEST, aggregation="sequence", seed=seed
-    )
+    start = Checkpoint(model, tokenizer, [END])
+    return SequencePolicy(start, max_tokens=LONGEST, aggregation="sequence", seed=seed)
 
 
 def listed(policy: SequencePolicy, prompt: str) -> Rollouts:

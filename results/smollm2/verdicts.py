@@ -68,11 +68,8 @@ def main():
     args = arguments()
     done = args.file.read_text().count("\n") if args.file.exists() else 0
     task = Gsm8k("test", args.directory)
-    model, tokenizer, stop = checkpoint.load_model(args.checkpoint)
     policy = SequencePolicy(
-        model,
-        tokenizer,
-        stop,
+        checkpoint.load(args.checkpoint),
         max_tokens=args.max_response,
         wave_rows=AT_ONCE,
         autocast=use_bfloat16("auto", torch.device("cpu")),

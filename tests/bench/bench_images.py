@@ -18,9 +18,9 @@ from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.classifier import ClassifierPolicy
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.prompt_order import prefetched
 from maxrl.models import from_config
-from maxrl.run.build import make_optimizer
 from maxrl.run.recipes import imagenet, images_laptop
 from maxrl.system.files import write_json
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard

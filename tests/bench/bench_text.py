@@ -12,6 +12,7 @@ import torch
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import attention
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.run.recipes import maze17
@@ -71,7 +72,7 @@ def policy(model, stop=7, **options) -> SequencePolicy:
     """It stops at DONE alone, so that a model with random weights writes about as much as one that
     was trained."""
     options = {"max_tokens": 180, "micro_batch_tokens": 8192} | options
-    return SequencePolicy(model, WORDS, [stop], **options)
+    return SequencePolicy(Checkpoint(model, WORDS, [stop]), **options)
 
 
 def ragged_lengths(*shape: int, longest: int = 180) -> torch.Tensor:

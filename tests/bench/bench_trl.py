@@ -13,9 +13,10 @@ from dataclasses import replace
 import torch
 
 import train
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.learning.rounds import sample
-from maxrl.run import build
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.run.logger import step_totals
 from maxrl.run.recipes import maze9_laptop, maze17
 from maxrl.sampling.rollouts import with_verdict
@@ -33,7 +34,7 @@ NEVER = WORDS.size  # a stop token that no model draws
 def our_step(cfg, task, policy):
     """A function that makes a step of train.train, without checkpoints and evaluations, and returns
     its metrics."""
-    optimizer = build.make_optimizer(cfg, policy.model)
+    optimizer = make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     numbers = iter(range(cfg.steps))
 
@@ -54,7 +55,7 @@ def policy_of(cfg, model) -> SequencePolicy:
     taken = inspect.signature(SequencePolicy).parameters.keys() - {"model"}
     options = {name: value for name, value in vars(cfg).items() if name in taken}
     options |= {"max_tokens": cfg.max_response, "autocast": cfg.precision == "bfloat16"}
-    return SequencePolicy(model, WORDS, [NEVER], **options)
+    return SequencePolicy(Checkpoint(model, WORDS, [NEVER]), **options)
 
 
 def their_trainer(cfg, task, theirs, folder, turns: int, callback):

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import add_lora
-from maxrl.run import build
 from maxrl.system import files
 from maxrl.system.files import read_json
 from tests.helpers.hostile import sentence
@@ -29,7 +30,7 @@ def test_every_damage_is_recognised(tmp_path, adapted):
     if adapted:
         optimizer = torch.optim.AdamW(add_lora(model, 2, 4.0, base="base").parameters())
     more = {"recipe": {"recipe": "x"}, "optimizer": optimizer, "state": {"step": 2}}
-    checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2], **more)
+    checkpoint.save(tmp_path / "a", Checkpoint(model, TOKENIZER, [7, 2]), **more)
     assert checkpoint.first_problem(tmp_path / "a") == ""
     tried, missed = unnoticed(tmp_path / "a", random.Random(0))
     assert tried == 121 * (8 if adapted else 10)
@@ -39,7 +40,7 @@ def test_every_damage_is_recognised(tmp_path, adapted):
 def test_what_is_added_later_is_no_damage(tmp_path):
     """An adapter's README or a converted copy beside the weights."""
     model, optimizer = trained()
-    checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2])
+    checkpoint.save(tmp_path / "a", Checkpoint(model, TOKENIZER, [7, 2]))
     (tmp_path / "a" / "README.md").write_text("mine")
     assert checkpoint.first_problem(tmp_path / "a") == ""
 
@@ -120,13 +121,12 @@ def test_a_hostile_checkpoint_is_refused(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = Path("a")
     model, _ = trained()
-    checkpoint.save(path, model, TOKENIZER, [7, 2])
+    checkpoint.save(path, Checkpoint(model, TOKENIZER, [7, 2]))
     (path / checkpoint.CHECKSUMS).unlink()
     done(line, path)
 
     def use():
-        task = type("Task", (), {"classes": (), "stop_tokens": ()})
-        return build.make_policy(*checkpoint.load_model(path), task, "cpu", max_tokens=2)
+        return SequencePolicy(checkpoint.load(path), max_tokens=2)
 
     assert sentence(LONG, use, ValueError, FileNotFoundError) is None
 

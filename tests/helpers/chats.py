@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from tests.helpers import tiny
 
@@ -32,7 +33,7 @@ def tiny_chat(tmp_path_factory):
     tokenizer.config["chat_template"] = TEMPLATE
     sizes = dict(model_type="llama", vocab_size=len(words), max_position_embeddings=1024)
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    checkpoint.save(folder, tiny.model(torch.float32, **sizes), tokenizer, [1])
+    checkpoint.save(folder, Checkpoint(tiny.model(torch.float32, **sizes), tokenizer, [1]))
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
     (folder / "checksums.json").unlink()
     return str(folder)

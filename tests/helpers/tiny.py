@@ -7,6 +7,7 @@ import torch
 
 from maxrl.learning.packing import micro_batch
 from maxrl.learning.policy import SequencePolicy
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.rollouts import Rollouts
@@ -137,7 +138,9 @@ def policy(transformer=None, share_prompt: bool = True, **options) -> SequencePo
     options = {"max_tokens": 12} | options
     for each in filter(None, (transformer, options.get("reference"))):
         share_prompts(each, share_prompt)
-    return SequencePolicy(transformer, Tokenizer.from_vocabulary(VOCABULARY), [2, 7], **options)
+    return SequencePolicy(
+        Checkpoint(transformer, Tokenizer.from_vocabulary(VOCABULARY), [2, 7]), **options
+    )
 
 
 def examples(*texts) -> list[Example]:

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 import train
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.models.hf_config import FAMILIES
 from maxrl.run import dry_run
-from maxrl.run.build import make_optimizer
 from maxrl.run.recipes import RECIPES
 from maxrl.system.totals import Totals
 from tests.helpers import tiny

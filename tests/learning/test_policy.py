@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.learning.policy import SequencePolicy
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.hf_config import FAMILIES
 from maxrl.run.evaluation import judge_samples
 from maxrl.sampling import sampler
@@ -117,7 +119,7 @@ def test_judge_samples(rows):
 
 def test_a_policy_without_stop_tokens_is_refused():
     with pytest.raises(ValueError, match="no stop tokens"):
-        type(tiny.policy())(tiny.model(), None, [], max_tokens=3)
+        SequencePolicy(Checkpoint(tiny.model()), max_tokens=3)
 
 
 @pytest.mark.parametrize("room, halvings", [(20, 0), (9, 1), (5, 2), (3, 3), (1, 4)])

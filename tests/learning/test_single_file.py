@@ -8,6 +8,7 @@ import torch
 from maxrl import single_file
 from maxrl.advantages import ADVANTAGES
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.tasks.maze import VOCABULARY
 from maxrl.tasks.verifiers import verify_number
@@ -22,14 +23,14 @@ def folder(tmp_path):
     """A Llama of random weights as a Hugging Face directory."""
     tokenizer = Tokenizer.from_vocabulary([*VOCABULARY[:-1], single_file.END])
     llama = tiny.model(torch.float32, model_type="llama", rms_norm_eps=1e-5, rope_theta=1e5)
-    checkpoint.save(tmp_path / "model", llama, tokenizer, [31])
+    checkpoint.save(tmp_path / "model", Checkpoint(llama, tokenizer, [31]))
     return tmp_path / "model"
 
 
 @pytest.fixture
 def models(folder):
     """Its weights in the file's model and in the package's, in float64."""
-    return single_file.load(folder)[0].double(), checkpoint.load_model(folder)[0].double()
+    return single_file.load(folder)[0].double(), checkpoint.load(folder).model.double()
 
 
 def test_sampler(models, monkeypatch):
@@ -82,8 +83,8 @@ def test_a_run(folder, monkeypatch):
         (folder / f"{split}.jsonl").write_text(f"{row}\n" * 4)
     words = ["--data", str(folder), "--out", str(folder / "out"), "--model"]
     single_file.main([*words, str(folder)])
-    read = [checkpoint.load_model(folder / f"out/{name}") for name in ("base", "trained")]
-    assert not torch.equal(*[model.lm_head.weight for model, _, _ in read])
+    read = [checkpoint.load(folder / f"out/{name}") for name in ("base", "trained")]
+    assert not torch.equal(*[whole.model.lm_head.weight for whole in read])
     with pytest.raises(SystemExit, match="out exists"):
         single_file.main([*words, str(folder)])
     with pytest.raises(SystemExit, match="nowhere/config.json is missing"):

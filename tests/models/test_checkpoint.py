@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +10,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.models import checkpoint, from_config
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import add_lora
 from maxrl.models.tokenizer import Tokenizer
-from maxrl.run.build import make_optimizer
 from maxrl.run.recipes import maze17
 from maxrl.system.files import read_json
 from maxrl.tasks.maze import ID
@@ -34,7 +36,7 @@ RESNET = {"model_type": "torchvision_resnet", "num_labels": 3, "block": "basic",
 def save(path, model=None, optimizer=None, **options):
     model = model or tiny.model(torch.float32)
     given = {"recipe": {"recipe": "x"}, "state": {"step": 2}} | options
-    checkpoint.save(path, model, TOKENIZER, [7, 2], optimizer=optimizer, **given)
+    checkpoint.save(path, Checkpoint(model, TOKENIZER, [7, 2]), optimizer=optimizer, **given)
     return path
 
 
@@ -136,7 +138,7 @@ def test_find(path, tmp_path):
     assert checkpoint.find(run / "step-1") == run / "step-1"
     save(tmp_path / "outer" / "step-2")
     outer = tmp_path / "outer" / "step-2"
-    checkpoint.save(outer / "run" / "step-1", tiny.model(torch.float32), TOKENIZER, [7])
+    checkpoint.save(outer / "run" / "step-1", Checkpoint(tiny.model(torch.float32), TOKENIZER, [7]))
     for name in ("..", "step-1/..", "step-1/../..", ".", str(path), f"../../../{path.name}", ""):
         checkpoint.set_latest(outer / "run", name)
         with pytest.raises(FileNotFoundError):
@@ -178,15 +180,15 @@ def test_what_does_not_fit_is_an_error_that_names_it(tmp_path, tensors, config, 
     rewrite(path, tensors)
     edit(path / "config.json", **config)
     with pytest.raises(ValueError, match=f"{path} .*{words}") as caught:
-        checkpoint.load_model(path)
+        checkpoint.load(path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path):
-    checkpoint.save(tmp_path / "a", from_config(RESNET))
+    checkpoint.save(tmp_path / "a", Checkpoint(from_config(RESNET)))
     edit(tmp_path / "a" / "config.json", num_labels=10**12)
     with pytest.raises(ValueError, match="size mismatch"):
-        checkpoint.load_model(tmp_path / "a")
+        checkpoint.load(tmp_path / "a")
 
 
 # The head, the embedding, and whether they are one: what is added to all elements or to one alone,
@@ -218,9 +220,10 @@ def test_both_names_of_a_tied_head(path, line):
     head, embedding = (named[how] if how in named else tensor + float(how) for how in given)
     file = {HEAD: head, EMBEDDING: embedding}
     rewrite(path, file)
-    model, *others = checkpoint.load_model(path)
-    checkpoint.save(path.parent / "b", model, *others)
-    for found in (model, checkpoint.load_model(path.parent / "b")[0]):
+    loaded = checkpoint.load(path)
+    model = loaded.model
+    checkpoint.save(path.parent / "b", loaded)
+    for found in (model, checkpoint.load(path.parent / "b").model):
         assert (found.lm_head.weight is found.model.embed_tokens.weight) == tied
         assert found.config.tie_word_embeddings == tied
         for name, expected in file.items():
@@ -236,9 +239,10 @@ def test_weights_that_are_no_numbers(path, value, adapter):
     """One element of a model, or of an adapter, is enough; 1e6 in float16 is infinite."""
     file = path / "model.safetensors"
     if adapter:
-        model, *others = checkpoint.load_model(path)
+        whole = checkpoint.load(path)
+        add_lora(whole.model, 2, 2, base=str(file.parent))
         path = path.parent / "adapter"
-        checkpoint.save_into(path, add_lora(model, 2, 2, base=str(file.parent)), *others)
+        checkpoint.save_into(path, whole)
         file = path / "adapter_model.safetensors"
     tensors = load_file(file)
     name = list(tensors)[-2]
@@ -248,13 +252,13 @@ def test_weights_that_are_no_numbers(path, value, adapter):
     (path / checkpoint.CHECKSUMS).unlink()
     save_file(tensors, file)
     with pytest.raises(ValueError, match=name) as caught:
-        checkpoint.load_model(path)
+        checkpoint.load(path)
     assert "\n" not in str(caught.value)
 
 
 def test_rotary_tables_of_old_checkpoints(path):
     rewrite(path, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})
-    checkpoint.load_model(path)
+    checkpoint.load(path)
 
 
 def test_what_is_no_safetensors_file(path):
@@ -263,29 +267,29 @@ def test_what_is_no_safetensors_file(path):
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file} is damaged"):
-        checkpoint.load_model(path)
+        checkpoint.load(path)
     file.unlink()
     (path / "model.safetensors.index.json").unlink()
     for name in ("notes.md", "pytorch_model.bin", "consolidated.00.pth", "model.pt"):
         torch.save({}, path / name)
         with pytest.raises(FileNotFoundError, match=f"{file} .*pickle"):
-            checkpoint.load_model(path)
+            checkpoint.load(path)
 
 
 def test_shards(path):
     """Those of the index are read, in this directory alone, and a missing one is noticed. What is
     left over from another model is none of them."""
-    model = checkpoint.load_model(path)[0]
+    model = checkpoint.load(path).model
     whole = load_file(path / "model.safetensors")
     save_file({name: value + 1 for name, value in whole.items()}, path / "model_old.safetensors")
-    same_weights(checkpoint.load_model(path)[0], model)
+    same_weights(checkpoint.load(path).model, model)
     (path / checkpoint.CHECKSUMS).unlink()
     (path / "model.safetensors").rename(path.parent / "whole.safetensors")
     index = path / "model.safetensors.index.json"
 
     def missing():
         with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors"):
-            checkpoint.load_model(path)
+            checkpoint.load(path)
 
     edit(index, weight_map=dict.fromkeys(whole, "../whole.safetensors"))
     missing()
@@ -295,7 +299,7 @@ def test_shards(path):
         shards |= dict.fromkeys(names, f"model-{number}.safetensors")
         save_file({name: whole[name] for name in names}, path / f"model-{number}.safetensors")
     edit(index, weight_map=shards)
-    same_weights(checkpoint.load_model(path)[0], model)
+    same_weights(checkpoint.load(path).model, model)
     (path / "model-1.safetensors").unlink()
     missing()
 
@@ -325,12 +329,13 @@ def test_all_end_tokens(path, row):
         checkpoint.write_json(path / "generation_config.json", own)
     edit(path / "config.json", eos_token_id=config)
     edit(path / "tokenizer_config.json", eos_token=token)
-    model, tokenizer, found = checkpoint.load_model(path)
-    assert sorted(found) == stop
-    add_lora(model, 2, 2, base=str(path))
-    tokenizer.config["eos_token"] = "WALL"
-    checkpoint.save_into(path.parent / "adapter", model, tokenizer, found)
-    assert sorted(checkpoint.load_model(path.parent / "adapter")[2]) == sorted({*stop, ID["WALL"]})
+    whole = checkpoint.load(path)
+    assert sorted(whole.stop_tokens) == stop
+    add_lora(whole.model, 2, 2, base=str(path))
+    whole.tokenizer.config["eos_token"] = "WALL"
+    checkpoint.save_into(path.parent / "adapter", whole)
+    adapted = checkpoint.load(path.parent / "adapter")
+    assert sorted(adapted.stop_tokens) == sorted({*stop, ID["WALL"]})
 
 
 def test_padding_and_truncation_are_not_ours(path):
@@ -367,9 +372,9 @@ def test_what_came_with_a_checkpoint_leaves_with_it(foreign, tmp_path):
     written = {"model.safetensors", "recipe.json"}
     before = foreign
     for generation in ("b", "c"):
-        model, tokenizer, stop = checkpoint.load_model(before)
-        assert sorted(stop) == [2, 7]
-        checkpoint.save(tmp_path / generation, model, tokenizer, stop)
+        whole = checkpoint.load(before)
+        assert sorted(whole.stop_tokens) == [2, 7]
+        checkpoint.save(tmp_path / generation, whole)
         before = tmp_path / generation
     for file in foreign.iterdir():
         new = before / file.name
@@ -385,11 +390,11 @@ def test_what_came_with_a_checkpoint_leaves_with_it(foreign, tmp_path):
 
 def test_other_end_tokens_are_written(foreign, tmp_path):
     """The end tokens of the task stand in both files, and the loaded model's are unchanged."""
-    model, tokenizer, _ = checkpoint.load_model(foreign)
-    checkpoint.save(tmp_path / "b", model, tokenizer, [9, 4])
+    whole = checkpoint.load(foreign)
+    checkpoint.save(tmp_path / "b", replace(whole, stop_tokens=[9, 4]))
     for name in ("config.json", "generation_config.json"):
         assert read_json(tmp_path / "b" / name)["eos_token_id"] == [4, 9]
     # The tokenizer's own is joined to them.
-    assert sorted(checkpoint.load_model(tmp_path / "b")[2]) == [2, 4, 9]
-    assert model.generation_config["eos_token_id"] == [7, 2]
-    assert model.config.hf["eos_token_id"] == 2
+    assert sorted(checkpoint.load(tmp_path / "b").stop_tokens) == [2, 4, 9]
+    assert whole.generation_config["eos_token_id"] == [7, 2]
+    assert whole.model.config.hf["eos_token_id"] == 2

@@ -22,7 +22,7 @@ from maxrl.models import checkpoint
 from maxrl.models.cache import Cache
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.run.build import make_policy
+from maxrl.run.build import check_fit
 from maxrl.run.recipes import maze17
 from maxrl.sampling.prompts import pad
 from maxrl.tasks.maze import VOCABULARY
@@ -96,11 +96,12 @@ def directory(tmp_path_factory):
 @every_case
 def test_logits_equal_transformers(case, directory):
     """Ragged rows that stand alone, behind a shared prefix, and token by token with a cache."""
-    model, tokenizer, stop = checkpoint.load_model(directory(case))
+    loaded = checkpoint.load(directory(case))
+    model = loaded.model
     theirs = read_by_transformers(directory(case))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert stop == [2]
-    assert tokenizer.encode("<bos> DONE") == [1, 7]
+    assert loaded.stop_tokens == [2]
+    assert loaded.tokenizer.encode("<bos> DONE") == [1, 7]
     tokens, lengths = pad(tiny.prompts((17, 1, 9, 100)), "cpu")
     mask = torch.arange(100) < lengths[:, None]
     expected = theirs(tokens, attention_mask=mask.long()).logits
@@ -135,13 +136,13 @@ def test_files_that_people_have(sharded, change, directory, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('embeddings": false', 'embeddings": true'))
-    loaded = checkpoint.load_model(tmp_path)
+    loaded = checkpoint.load(tmp_path)
     tokens = torch.stack(tiny.prompts((100,)))
-    close(logits(loaded[0], tokens), read_by_transformers(tmp_path)(tokens).logits, 1e-4)
-    assert loaded[2] == [tokenizer.eos_token_id]
+    close(logits(loaded.model, tokens), read_by_transformers(tmp_path)(tokens).logits, 1e-4)
+    assert loaded.stop_tokens == [tokenizer.eos_token_id]
     if change == "one token more":
         with pytest.raises(ValueError, match="vocab_size"):
-            make_policy(*loaded, tiny.Up(""), "cpu", max_tokens=1)
+            check_fit(loaded, tiny.Up(""))
 
 
 @torch.no_grad()
@@ -155,9 +156,10 @@ def by_cache(model, rows, prefix, lengths):
 @torch.no_grad()
 @every_case
 def test_transformers_reads_what_was_read_and_saved(case, directory, tmp_path):
-    model, tokenizer, stop = checkpoint.load_model(directory(case))
-    checkpoint.save(tmp_path / "a", model, tokenizer, stop)
-    again = checkpoint.load_model(tmp_path / "a")[0]
+    loaded = checkpoint.load(directory(case))
+    model = loaded.model
+    checkpoint.save(tmp_path / "a", loaded)
+    again = checkpoint.load(tmp_path / "a").model
     assert again.config == model.config
     close(again.state_dict(), model.state_dict(), 0)
     tokens = torch.stack(tiny.prompts((100,)))

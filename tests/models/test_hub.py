@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from maxrl.models import checkpoint, hub_files
+from maxrl.models.checkpoint import Checkpoint
 from tests.helpers import tiny
 from tests.helpers.trained import TOKENIZER
 
@@ -12,7 +13,11 @@ def test_a_hub_id(tmp_path, monkeypatch):
     """ORG/NAME that is no directory here comes from the hub: all that is needed, no pickles."""
     from huggingface_hub.utils import filter_repo_objects
 
-    checkpoint.save(tmp_path / "a", tiny.model(torch.float32), TOKENIZER, [7, 2], recipe={})
+    checkpoint.save(
+        tmp_path / "a",
+        Checkpoint(tiny.model(torch.float32), TOKENIZER, [7, 2]),
+        recipe={},
+    )
     asked = []
 
     def snapshot_download(name, **options):
@@ -21,7 +26,7 @@ def test_a_hub_id(tmp_path, monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     monkeypatch.chdir(tmp_path)
-    assert checkpoint.load_model("Org-1/some.model_2")[2] == [2, 7]
+    assert checkpoint.load("Org-1/some.model_2").stop_tokens == [2, 7]
     assert hub_files.base_name("Org-1/some.model_2") == "Org-1/some.model_2"
     ((name, options),) = asked
     assert name == "Org-1/some.model_2"

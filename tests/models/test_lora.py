@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from maxrl.learning.config import PROJECTIONS
 from maxrl.models import checkpoint, hub_files, lora
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.system.files import read_json
 from tests.helpers import tiny
 from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
@@ -42,12 +43,12 @@ def base(tmp_path_factory):
 
 
 def write(path, model):
-    checkpoint.save(path, model, TOKENIZER, [7, 2], recipe={})
+    checkpoint.save(path, Checkpoint(model, TOKENIZER, [7, 2]), recipe={})
     return path
 
 
 def read(path):
-    return checkpoint.load_model(path)[0]
+    return checkpoint.load(path).model
 
 
 def adapted(path, projections=PROJECTIONS):
@@ -102,10 +103,11 @@ def test_we_read_peft_with_equal_logits(case, base, tmp_path):
     )
     theirs = peft.get_peft_model(read_by_transformers(base(case)), config).eval()
     theirs.save_pretrained(tmp_path / "theirs")
-    model, tokenizer, stop = checkpoint.load_model(tmp_path / "theirs")
+    loaded = checkpoint.load(tmp_path / "theirs")
+    model = loaded.model
     close(logits(model), theirs(TOKENS).logits)
-    assert tokenizer.size == TOKENIZER.size
-    assert stop == [2, 7]
+    assert loaded.tokenizer.size == TOKENIZER.size
+    assert loaded.stop_tokens == [2, 7]
     adapters = [module for module in model.modules() if isinstance(module, lora.LoRALinear)]
     assert len(adapters) == len(projections) * len(layers)
     write(tmp_path / "again", model)
@@ -225,4 +227,4 @@ def test_foreign_adapters_are_refused_by_name(
     given = {} if tensors is None else load_file(file) | tensors
     save_file({name: tensor for name, tensor in given.items() if tensor is not None}, file)
     with pytest.raises(ValueError, match=words):
-        checkpoint.load_model(path)
+        checkpoint.load(path)

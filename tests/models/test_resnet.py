@@ -6,6 +6,7 @@ import transformers
 from torch import nn
 
 from maxrl.models import checkpoint, from_config
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.resnet import ResNet, ResNetConfig
 from tests.helpers.tensors import close, normal
 
@@ -143,7 +144,7 @@ def test_checkpoint(config, tmp_path):
     """Parameters come back, and so do batch-norm's statistics and counters, which are whole."""
     model = random_model(config).float()
     model(torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8))
-    checkpoint.save(tmp_path / "a", model)
-    loaded = checkpoint.load_model(tmp_path / "a")[0]
+    checkpoint.save(tmp_path / "a", Checkpoint(model))
+    loaded = checkpoint.load(tmp_path / "a").model
     assert loaded.config == model.config
     close(loaded.state_dict(), model.state_dict(), 0)

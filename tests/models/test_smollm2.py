@@ -94,9 +94,10 @@ def test_a_small_file_equals_what_transformers_reads(tmp_path):
     prepare.convert(tmp_path / "small.gguf", model)
     assert (model / "notes.txt").exists()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="small.gguf")
-    ours, tokenizer, stop = checkpoint.load_model(model)
-    compare(ours, theirs, torch.randint(len(TOKENS), (2, 20), generator=seeded(1)), 1e-5)
-    assert stop == [2]
+    ours = checkpoint.load(model)
+    tokenizer = ours.tokenizer
+    compare(ours.model, theirs, torch.randint(len(TOKENS), (2, 20), generator=seeded(1)), 1e-5)
+    assert ours.stop_tokens == [2]
     ids = tokenizer.encode("ab cab12")
     assert tokenizer.decode(ids) == "ab cab12"
     assert [tokenizer.backend.id_to_token(i) for i in ids] == ["ab", "Ġc", "ab", "1", "2"]
@@ -128,12 +129,13 @@ def test_the_real_model_equals_transformers(question):
     """Logits, the text of the chat template and the ids of prompts."""
     theirs = AutoModelForCausalLM.from_pretrained(prepare.OUT)
     their_tokenizer = AutoTokenizer.from_pretrained(prepare.OUT)
-    ours, tokenizer, stop = checkpoint.load_model(prepare.OUT)
-    assert stop == [2]
-    assert ours.config.num_hidden_layers == 30
+    ours = checkpoint.load(prepare.OUT)
+    tokenizer = ours.tokenizer
+    assert ours.stop_tokens == [2]
+    assert ours.model.config.num_hidden_layers == 30
     messages = [{"role": "user", "content": question}]
     text = their_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert tokenizer.render(messages) == text
     ids = tokenizer.encode_prompt(messages)
     assert ids == their_tokenizer(text, add_special_tokens=False).input_ids
-    compare(ours, theirs, torch.tensor([ids]), 1e-3)
+    compare(ours.model, theirs, torch.tensor([ids]), 1e-3)

@@ -16,11 +16,11 @@ import train
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.rounds import in_rounds, one_round
 from maxrl.models.lora import add_lora, lora_state
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.run import cli
-from maxrl.run.build import make_optimizer
 from maxrl.run.evaluation import judge_samples
 from maxrl.run.logger import step_totals
 from maxrl.system import distributed, sharding

@@ -13,6 +13,7 @@ from torch import nn
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.classifier import ClassifierPolicy, Draws
 from maxrl.models import checkpoint, from_config
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.system.files import read_json
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, Images
@@ -191,7 +192,7 @@ def test_the_program_on_a_classifier(recipe, set_of_glyphs, shell):
     torch.manual_seed(0)
     model = from_config(recipe.model | {"num_labels": 12})
     model(task.batch(range(60)).images)
-    checkpoint.save("model", model, recipe={"config": recipe.to_dict()})
+    checkpoint.save("model", Checkpoint(model), recipe={"config": recipe.to_dict()})
     results, p, norms = written(shell, "model", "--prompts", 9)
     assert (results["prompts"], results["classes"]) == (9, 12)
     assert list(norms) == [*ESTIMATORS]

@@ -13,6 +13,7 @@ import pytest
 from maxrl.analysis.metrics import pass_at_k
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.system import files
 from maxrl.system.files import read_json
@@ -27,7 +28,7 @@ def other(tmp_path_factory):
     """A second checkpoint whose logits were set by hand: UP is rarer than with `dice`."""
     path = tmp_path_factory.mktemp("dice") / "other"
     tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
-    checkpoint.save(path, tiny.dice(UP=0.2, LEFT=0.5, DONE=0.3), tokenizer, [2, 7])
+    checkpoint.save(path, Checkpoint(tiny.dice(UP=0.2, LEFT=0.5, DONE=0.3), tokenizer, [2, 7]))
     return path
 
 

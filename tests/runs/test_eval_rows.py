@@ -10,6 +10,7 @@ from tokenizers import Regex, pre_tokenizers
 from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY
@@ -26,7 +27,7 @@ def save(name, config, tokenizer=WORDS, date=None, **options):
     options = {"task": "tests.helpers.tiny:Up"} | options | (config or {})
     recipe = {"recipe": {"config": Config(**options).to_dict(), "date": date}}
     known = {} if config is None else recipe
-    checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], **known)
+    checkpoint.save(name, Checkpoint(tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7]), **known)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):
     """A prompt may have more tokens for the second tokenizer than for the first."""
     letters = Tokenizer.from_vocabulary((*"<>UPLEFTbos ", "<unk>"))
     letters.backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    checkpoint.save("letters", tiny.model(max_position_embeddings=16), letters, [12])
+    checkpoint.save("letters", Checkpoint(tiny.model(max_position_embeddings=16), letters, [12]))
     monkeypatch.setattr(SequencePolicy, "rollout", None)
     refused(shell("eval.py", dice, "letters", *UP), "letters: ", "the model's 16 positions")
 

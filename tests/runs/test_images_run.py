@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from data.imagenet import prepare as imagenet
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.models import checkpoint, from_config
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.run.recipes import RECIPES
 from maxrl.system.files import read_json
@@ -147,7 +148,7 @@ def resnet(classes: int):
 
 
 def test_models_and_tasks_that_do_not_fit(recipe, shell):
-    checkpoint.save("seven", resnet(7), recipe={})
+    checkpoint.save("seven", Checkpoint(resnet(7)), recipe={})
     refused(shell("train.py", "glyphs", "--init", "seven"), "7 classes", "12")
     refused(shell("train.py", "tiny", "--init", "seven"), "classifier")
     assert [path.name for path in Path().iterdir()] == ["seven"]
@@ -161,7 +162,7 @@ def test_a_run_that_diverged(recipe, shell):
     refused(shell(*run), "is not finite: 5 steps in a row", "a lower --lr")
     model = resnet(12)
     model.fc.weight.data[3] = 3e38  # finite, as a checkpoint has to be
-    checkpoint.save("bad", model, recipe={"config": recipe.to_dict()})
+    checkpoint.save("bad", Checkpoint(model), recipe={"config": recipe.to_dict()})
     refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
     told = shell("results/gradients/norms.py", "bad", "--json", "norms.json")
     refused(told, "logits are not finite")
@@ -179,7 +180,7 @@ NOT_DONE = """
 
 @each("option, words", NOT_DONE)
 def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell, option, words):
-    checkpoint.save("run", resnet(12), recipe={"config": recipe.to_dict()})
+    checkpoint.save("run", Checkpoint(resnet(12)), recipe={"config": recipe.to_dict()})
     option, value = option.split()
     refused(shell("eval.py", "run", option, value), option, words)
 

@@ -71,7 +71,7 @@ def test_an_adapter_as_init(trained, shell):
     merged = ("tiny", *SIZES, "--lr", 0, "--weight-decay", 0, "--init", "rl", "--out", "second")
     passed(shell("train.py", *merged))
     with torch.no_grad():
-        close(*(logits(checkpoint.load_model(name)[0]) for name in ("rl", "second")))
+        close(*(logits(checkpoint.load(name).model) for name in ("rl", "second")))
     found = checkpoint.find("second")
     assert (found / "config.json").exists()
     # Adam has two moments and a step of each.

@@ -43,7 +43,7 @@ def test_sample(warm, mazes, shell):
     ask = ("sample.py", warm, "--prompts", 24, "--samples", 8)
     said = passed(shell(*ask))
     assert not {"\x1b", "\r"} & {*said}
-    policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
+    policy = tiny.policy(checkpoint.load(warm).model, max_tokens=20)
     task = load_task("maze", "validation", size=7, directory=str(mazes))
     counts = judge_samples(policy, task, range(24), 8)[0].tolist()
     shown = re.findall(r"prompt (\d+): (\d) of 8 rollouts are right", said)

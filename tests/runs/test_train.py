@@ -53,7 +53,7 @@ def test_the_run_directory(recorded):
     files -= {"step-000002", "step-000004", "step-000005"}
     assert files == {"recipe.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "latest"}
     assert (recorded.path / "latest").read_text() == "step-000005\n"
-    assert checkpoint.load_model(recorded.path)[2] == [2, 7]
+    assert checkpoint.load(recorded.path).stop_tokens == [2, 7]
 
 
 def test_what_a_run_shows_does_not_change_it(recorded, shell):
@@ -113,7 +113,7 @@ def test_prompts_must_divide_by_the_ranks(warm):
     cfg = RECIPES["tiny"]()
     for ranks in (3, 32):
         with pytest.raises(UsageError, match=f"--prompts 16 must divide by the {ranks} ranks"):
-            setup.check(cfg, range(96), ranks)
+            setup.resolved(cfg, range(96), ranks)
 
 
 def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
@@ -142,8 +142,8 @@ def test_epochs():
     cfg = replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
     task = load_task("maze", "train", **cfg.task_options)
     assert len(task) == 96
-    assert setup.check(cfg, task, 1).steps == 10
-    assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
+    assert setup.resolved(cfg, task, 1).steps == 10
+    assert setup.resolved(replace(cfg, epochs=0.0), task, 1).steps == 60
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])

@@ -60,7 +60,7 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     start = transformers.AutoModelForCausalLM.from_pretrained(tiny_chat)
     trained = logits(again)
     assert (trained - logits(start)).abs().max() > 1e-3, "nothing was learned"
-    ours = checkpoint.load_model("saved")[0]
+    ours = checkpoint.load("saved").model
     tokens = torch.arange(3, 15)[None, None]
     with torch.no_grad():
         torch.testing.assert_close(ours.lm_head(ours(tokens))[0], trained, atol=1e-4, rtol=1e-4)

@@ -14,6 +14,7 @@ import torch
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.advantages import ADVANTAGES
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from tests import ROOT
 from tests.helpers import tiny
@@ -169,7 +170,7 @@ def test_the_end_of_a_turn_is_that_of_trl(given, in_a_directory_of_its_own):
     tokenizer.config |= {"chat_template": CHATML} | end
     # It writes "4 2 <|im_end|>" again and again.
     model = tiny.chain({5: 6, 6: 7, 7: 1, 1: 6}, model_type="llama")
-    checkpoint.save("model", model, tokenizer, [0])
+    checkpoint.save("model", Checkpoint(model, tokenizer, [0]))
     tokens = AutoTokenizer.from_pretrained("model")
     if given:
         tokens.eos_token = "<|im_end|>"

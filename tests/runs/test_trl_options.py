@@ -14,8 +14,8 @@ import torch
 
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.updates import learning_rate
-from maxrl.run import build
 from maxrl.run.trl.log import history
 from maxrl.run.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
 from maxrl.run.trl.recipe import Arithmetic, recipe
@@ -175,7 +175,7 @@ def test_every_option_with_odd_values():
             except UsageError as error:
                 assert "\n" not in str(error), (name, value)
                 continue
-            build.make_optimizer(cfg, torch.nn.Linear(1, 1))
+            make_optimizer(cfg, torch.nn.Linear(1, 1))
             history([{"step": 0}], cfg, args.logging_steps, 64)
 
 

@@ -14,6 +14,7 @@ import torch
 
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.system.files import read_json
 from maxrl.tasks import load_task
@@ -67,13 +68,13 @@ def model(tmp_path_factory):
         transformer.model.embed_tokens.weight[:, 0] = 10
         transformer.lm_head.weight[:, 0] = torch.tensor([-1, 0.8, -1, *[0.8] * len(BOXES)])
     path = tmp_path_factory.mktemp("model") / "model"
-    checkpoint.save(path, transformer, tokenizer, [tokenizer.id("<eos>")])
+    checkpoint.save(path, Checkpoint(transformer, tokenizer, [tokenizer.id("<eos>")]))
     return path
 
 
 def rollouts(model, task):
     """The texts that eval.py judges, SAMPLES for each prompt, by the policy itself."""
-    policy = SequencePolicy(*checkpoint.load_model(model), max_tokens=LENGTH)
+    policy = SequencePolicy(checkpoint.load(model), max_tokens=LENGTH)
     drawn = policy.rollout([task[i] for i in range(len(task))], SAMPLES, seed=0)
     return [[drawn.completion(i, j) for j in range(SAMPLES)] for i in range(len(task))]
 
@@ -184,7 +185,7 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
         "reward": ["rewards.py:other"],
         "reward_weights": [],
     }
-    checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
+    checkpoint.save("trained", checkpoint.load(model), recipe={"config": trained})
     refused(shell("eval.py", "trained", *FEW), "add --reward rewards.py:other if you trust it")
     for words in (NEVER, (*own, *NEVER)):
         results, row, said = evaluated("trained", *words)

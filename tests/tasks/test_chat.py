@@ -250,9 +250,10 @@ def test_a_token_that_tokenizer_json_lacks(tmp_path, line):
 
 def test_a_resumed_run_has_the_date_of_its_start(dice, shell, encoded, monkeypatch):
     """A template that prints the time: every step has the prompts of an uninterrupted run."""
-    model, words, stop = checkpoint.load_model(dice)
+    whole = checkpoint.load(dice)
+    words = whole.tokenizer
     words.config["chat_template"] = "{{ strftime_now('%F %T.%f') }} {{ messages[0].content }}"
-    checkpoint.save("chat", model, words, stop)
+    checkpoint.save("chat", whole)
     put(Path("mine.jsonl"), [{"prompt": [turn("user", "UP")]}] * 4)
     Path("mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
     run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"

@@ -142,7 +142,7 @@ def test_commands(command, words, own, dice, shell):
 
 
 def test_no_model_is_loaded_for_prompts_that_nobody_judges(own, dice, shell, monkeypatch):
-    monkeypatch.setattr("maxrl.run.setup.start_policy", None)
+    monkeypatch.setattr("maxrl.run.build.policy_from", None)
     said = shell("eval.py", dice, "--task", "prompts", "--task.test", "mine.jsonl")
     refused(said, "name a reward function with --reward")
 

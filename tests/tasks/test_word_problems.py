@@ -160,9 +160,9 @@ def test_from_scratch_to_reinforcement(folder, shell, monkeypatch):
     losses = column("sft", "loss")
     assert losses[-1] < losses[0] / 2
     path = checkpoint.find("sft")
-    _, tokenizer, stop = checkpoint.load_model(path)
+    whole = checkpoint.load(path)
     assert (path / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
-    assert stop == [tokenizer.id("<eos>")]
+    assert whole.stop_tokens == [whole.tokenizer.id("<eos>")]
     few = "--eval-every 2 --eval-prompts 2 --eval-samples 2 --eval-k 1,2 --steps 2 --prompts 2"
     said(f"train.py small --init sft {few} --rollouts 4 --out rl")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from maxrl.__main__ import script
 from maxrl.learning.config import Config
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation, setup
@@ -82,7 +83,7 @@ class MaxRLTrainer:
             reward=tuple(map(address, functions)),
             **adapter(peft_config),
         )
-        self.cfg = setup.check(cfg, self.task, world)
+        self.cfg = setup.resolved(cfg, self.task, world)
         self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
@@ -119,7 +120,7 @@ class MaxRLTrainer:
     def started(self, resumed: Path | None = None) -> SequencePolicy:
         """Return the policy; before any training it is that of the initial model."""
         if self.policy is None or resumed:
-            policy = setup.start_policy(self.cfg, self.task, self.validation, resumed, self.device)
+            policy = build.policy_from(self.cfg, self.task, self.validation, resumed, self.device)
             assert isinstance(policy, SequencePolicy), "prompts are for language models"
             self.policy = policy
         return self.policy
@@ -148,7 +149,7 @@ class MaxRLTrainer:
                 self.judge.verdicts.counted()
             self.begun = True
             policy = self.started(run.resumed)
-            optimizer = build.make_optimizer(cfg, policy.model)
+            optimizer = make_optimizer(cfg, policy.model)
             loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
             distributed.barrier()
         if run.stopped:
@@ -195,9 +196,10 @@ class MaxRLTrainer:
             raise UsageError(f"save_model needs another directory: {error}") from None
         policy = self.started()
         main = distributed.rank() == 0
-        model = policy.model
+        whole = policy.checkpoint
         if policy.gathered is not None:
             model = policy.gathered.gather("cpu" if main else "meta")
+            whole = replace(whole, model=model)
         if main:
-            checkpoint.save_into(folder, model, policy.tokenizer, policy.stop_tokens)
+            checkpoint.save_into(folder, whole)
         distributed.barrier()

@@ -33,7 +33,7 @@ from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.config import Config
 from maxrl.models import checkpoint
-from maxrl.run import cli, setup
+from maxrl.run import build, cli
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
@@ -282,7 +282,7 @@ def well(item) -> dict:
     return gpu_check.check(item)
 
 
-def start_policy(*arguments, real=setup.start_policy):
+def policy_from(*arguments, real=build.policy_from):
     """Note the peak memory of the device meanwhile, in weights."""
     policy = real(*arguments)
     weights = sum(parameter.nbytes for parameter in policy.model.parameters())
@@ -290,7 +290,7 @@ def start_policy(*arguments, real=setup.start_policy):
     return policy
 
 
-def start_model(*arguments, real=setup.start_model):
+def initial(*arguments, real=build.initial):
     torch.cuda.reset_peak_memory_stats()
     return real(*arguments)
 
@@ -336,15 +336,16 @@ def look(call) -> dict:
 def main():
     cuda.install()
     waits.install()
-    load = checkpoint.load_model
+    load = checkpoint.load
 
     def in_default_type(*arguments, **options):
-        model, *rest = load(*arguments, **options)
-        return model.to(torch.get_default_dtype()), *rest
+        loaded = load(*arguments, **options)
+        loaded.model.to(torch.get_default_dtype())
+        return loaded
 
-    checkpoint.load_model = in_default_type
-    setup.start_policy = start_policy
-    setup.start_model = start_model
+    checkpoint.load = in_default_type
+    build.policy_from = policy_from
+    build.initial = initial
     ImageBatch.pin_memory = pin_memory
     RECIPES.update(pretended=recipe, images=images)
     gpu_check.run = command

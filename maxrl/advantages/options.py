@@ -1,0 +1,60 @@
+"""What a recipe (`Config`) asks of its estimator: the options that it gets, and what cannot be."""
+
+from typing import Any
+
+import torch
+
+from maxrl.advantages.formulas import ADVANTAGES
+from maxrl.advantages.registry import check_sizes
+from maxrl.system.arguments import typed
+from maxrl.system.errors import UsageError, refusing
+
+
+def estimator_options(cfg: Any, rollouts: Any = None) -> dict:
+    """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
+
+    rollouts  of a step; mean_log_probs() gives a value for each (P_local, N)
+
+    Without rollouts that is the value for one group of zeros. An unknown estimator has no options;
+    check_estimation refuses it.
+    """
+    options = dict(cfg.estimator_options)
+    known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
+    if "mean_log_probs" in known:
+        options["mean_log_probs"] = torch.zeros(1, max(cfg.rollouts))
+        if rollouts is not None:
+            options["mean_log_probs"] = rollouts.mean_log_probs()
+    if cfg.allow_fractional and "allow_fractional" in known:
+        options["allow_fractional"] = True
+    if cfg.no_verdict == "rollout" or len(cfg.rollouts) > 1:
+        options["allow_missing"] = True
+    return options
+
+
+def check_estimation(cfg: Any) -> None:
+    """Raise UsageError for an estimator that cannot be, without weights, data or user code."""
+    if cfg.supervised and cfg.rollouts != (1,):
+        raise UsageError(
+            "--estimator supervised has one answer per prompt, not --rollouts "
+            f"{typed(cfg.rollouts)}; use --rollouts 1"
+        )
+    options = estimator_options(cfg)
+    # An estimator of the user's may not have been imported yet.
+    if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:
+        with refusing(f"--estimator {cfg.estimator}: ", KeyError, TypeError, ValueError):
+            rule = ADVANTAGES[cfg.estimator]
+            check_sizes(rule, cfg.rollouts, options)
+            rule(torch.zeros(1, max(cfg.rollouts)), **options)
+            # A run that began with it goes on.
+            if (
+                cfg.allow_fractional
+                and cfg.resume == "no"
+                and ("allow_fractional" not in rule.known or options.get(rule.count))
+            ):
+                raise ValueError("--allow-fractional changes nothing here: leave it out")
+    fixed = options.keys() & {"order", "k", "mean_log_probs"}
+    if cfg.no_verdict == "rollout" and fixed:
+        raise UsageError(
+            "--no-verdict rollout changes N from group to group, which "
+            f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
+        )

@@ -1,4 +1,4 @@
-"""What eval.py prints and draws of its results: tables, sentences, curves."""
+"""What eval.py prints and draws of its results: tables and curves."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -8,10 +8,7 @@ import numpy as np
 
 from maxrl.analysis.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_match
 
-# Paired differences beyond this many standard errors are called more or fewer.
-CLEAR = 2
 GUESS = "guess"  # the row of guesses that are blind to the prompt
-ENOUGH = 10  # prompts, of which fewer have no error that could be trusted
 
 
 def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
@@ -65,8 +62,6 @@ def print_table(results: dict, passes: Sequence[int], against: str):
         for name in filter(against.__ne__, solved):
             differences = [rates[against] - rates[name] for rates in columns.values()]
             print_row(name, width, differences, "+.3f")
-        for k in passes:
-            print(in_words(k, columns[f"pass@{k}"], against))
         print(in_samples(results, max(passes), against))
 
 
@@ -74,25 +69,6 @@ def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
     """Print the mean and standard error of each column, which has a value for every prompt."""
     cells = [f"{mean:{form}} ± {se:.3f}" for mean, se in map(mean_and_se, columns)]
     print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
-
-
-def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
-    """Return a sentence about pass@k, which `values` has for every prompt of each row.
-
-    One row solves more or fewer than another if their difference, paired over ENOUGH prompts, is
-    larger than CLEAR standard errors.
-    """
-    level = "neither clearly more nor fewer than"
-    verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
-    for name, rates in values.items():
-        if name != against:
-            mean, se = mean_and_se(values[against] - rates)
-            clear = "more than" if mean > 0 else "fewer than"
-            known = len(rates) >= ENOUGH and abs(mean) > CLEAR * se
-            verdicts[clear if known else level].append(name)
-    said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
-    tries = "At the first try" if k == 1 else f"Within {k} tries"
-    return f"{tries} {against} solves {', '.join(said)}."
 
 
 def in_samples(results: dict, k: int, against: str) -> str:
@@ -109,11 +85,6 @@ def in_samples(results: dict, k: int, against: str) -> str:
         few = few if need <= k else f"more than {k} samples"
         said.append(f"of {name} in {few} ({name} itself in {its:.3g})")
     return f"{against} reaches the pass@{k} {', '.join(said)}."
-
-
-def listed(names: list[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def where(results: dict) -> str:

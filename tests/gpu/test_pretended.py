@@ -170,7 +170,7 @@ def test_the_page_has_the_waits_and_what_ranks_send(folder, seen, ranks):
     (file,) = checkpoint.find(folder / "ddp").glob("model.safetensors")
     weights = 8 * sum(tensor.numel() for tensor in load_file(file).values())
     table = waits.table(seen["beta/cuda"]["by_part"], sent, weights)
-    assert table in Path("maxrl/run/large_runs.md").read_text(), table
+    assert table in Path("tests/README.md").read_text(), table
 
 
 def test_an_evaluation_holds_one_model_and_no_gradients(seen):

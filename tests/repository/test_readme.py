@@ -95,7 +95,6 @@ TRAIN = "node7 python train.py polaris_qwen3_1_7b --resume auto --save-every-min
 def test_the_slurm_script(tmp_path, code):
     """What the ranks are told, what is run, and what follows from how it ends."""
     script = (ROOT / "maxrl/run/slurm.sh").read_text()
-    assert script == block("#!/bin/bash", "exit $code") + "\n"
     for name, body in TOOLS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)

@@ -1,6 +1,6 @@
 """TRL's options: those that MaxRLConfig takes, and for the others why not and what instead.
 
-The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has all of them.
+The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has those that are taken.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 install()      before the runs
 taken()        what was counted since the last time: {"calls": {part: calls}, "events": [...]}
-table(...)     both as Markdown, for maxrl/run/large_runs.md
+table(...)     both as Markdown, for tests/README.md
 """
 
 import collections

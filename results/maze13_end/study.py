@@ -39,28 +39,30 @@ KS = (1, 8)
 KEPT_STEPS = 50
 
 
-def warmed(seed: int) -> dict:
+def base_of(seed: int) -> dict:
     """The base of a seed, and the 9x9 model that it starts from."""
     small = product("seed{seed}/small", SMALL, seed=[seed])
     return small | product("seed{seed}/base", LARGE, seed=[seed])
 
 
-def arms(seed: int, name: str, rates) -> dict:
+def searched(seed: int, name: str, rates) -> dict:
     """A method at these rates from the base of a seed."""
     method = [(name, METHODS[name])]
     return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=[seed], rate=rates, method=method)
 
 
 # A stage of the search for each method, so that it can be made in parts.
-RUNS = {f"search-{name}": warmed(SEARCHED) | arms(SEARCHED, name, RATES[name]) for name in METHODS}
+RUNS = {
+    f"search-{name}": base_of(SEARCHED) | searched(SEARCHED, name, RATES[name]) for name in METHODS
+}
 # {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
 BEST: dict[str, str] = {}
 TESTS: dict[str, list[str]] = {}
 for seed in SEEDS:
     models = {"base": f"maze13_end/seed{seed}/base"}
-    stage = warmed(seed)
+    stage = base_of(seed)
     for name, rate in BEST.items():
-        stage |= arms(seed, name, [rate])
+        stage |= searched(seed, name, [rate])
         models[name] = f"maze13_end/seed{seed}/{name}-lr{rate}"
     if BEST:
         RUNS[f"seed{seed}"] = stage

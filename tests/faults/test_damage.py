@@ -14,8 +14,10 @@ from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import add_lora
+from maxrl.run.build import check_fit
 from maxrl.system import files
 from maxrl.system.files import read_json
+from tests.helpers import tiny
 from tests.helpers.hostile import sentence
 from tests.helpers.runs import passed, refused, same_runs
 from tests.helpers.tables import each
@@ -126,7 +128,9 @@ def test_a_hostile_checkpoint_is_refused(line, tmp_path, monkeypatch):
     done(line, path)
 
     def use():
-        return SequencePolicy(checkpoint.load(path), max_tokens=2)
+        whole = checkpoint.load(path)
+        check_fit(whole, tiny.Up(""))
+        return SequencePolicy(whole, max_tokens=2)
 
     assert sentence(LONG, use, ValueError, FileNotFoundError) is None
 

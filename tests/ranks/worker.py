@@ -7,13 +7,13 @@ import resource
 import sys
 from unittest import mock
 
-import maxrl.policy
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_
 
 import train
 from maxrl.advantages import ADVANTAGES
+from maxrl.learning import policy as learning
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
@@ -240,14 +240,14 @@ def votes() -> list:
 
 def noted(act):
     """Call act() before the loss of every micro-batch; return what ends that."""
-    loss = maxrl.learning.policy.policy_gradient_loss
+    loss = learning.policy_gradient_loss
 
     def noting(*arguments, **options):
         act()
         return loss(*arguments, **options)
 
-    maxrl.learning.policy.policy_gradient_loss = noting
-    return lambda: setattr(maxrl.learning.policy, "policy_gradient_loss", loss)
+    learning.policy_gradient_loss = noting
+    return lambda: setattr(learning, "policy_gradient_loss", loss)
 
 
 def three_steps(rank: int, world: int) -> dict:

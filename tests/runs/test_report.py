@@ -229,7 +229,7 @@ def test_the_page_needs_nothing_else(make):
     picture that stands in it."""
     make("a", [{"reward": 0.5, "kl": 0.25}])
     code = "import sys; sys.modules |= dict.fromkeys(['torch', 'tokenizers'])\n"
-    code += "from maxrl import report; report.main(['a'])"
+    code += "from maxrl.analysis import report; report.main(['a'])"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
     page = Page("a/report.html")
     links = [about[key] for _, about in page.tags for key in ("href", "src") if key in about]

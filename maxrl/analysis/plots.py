@@ -30,7 +30,7 @@ STYLE = {
     "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
     "maxrl_order": ("MaxRL of order T", "#00594f", "X"),
     "maxrl_rare": ("MaxRL, rare side", "#7d1f54", "D"),
-    "rounds": ("MaxRL in rounds", "#e0b000", "P"),
+    "rounds": ("MaxRL in rounds", "#a88400", "P"),
     "supervised": ("cross-entropy", "#1b1b1b", "x"),
     "maximum likelihood": ("maximum likelihood", "#1b1b1b", "x"),
     "base": ("before RL", "#7f7f7f", ""),

@@ -166,6 +166,11 @@ def long_walks(found: dict):
     table(["rate", f"blocks with walks above {LONGEST} tokens", *heads], lines)
 
 
+def rollouts(rows: list[dict]) -> float:
+    """Rollouts of a step, the mean of a run."""
+    return np.mean([row["rollouts"] for row in rows])
+
+
 def minus(ours: dict[int, list[dict]], theirs: dict[int, list[dict]]) -> list[np.ndarray]:
     """Differences of pass@1 and pass@64 in the end, on the seeds that both have."""
     both = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
@@ -177,17 +182,25 @@ def minus(ours: dict[int, list[dict]], theirs: dict[int, list[dict]]) -> list[np
 
 def compared(found: dict):
     """What the rate, the arm and a gradient in every round change, paired by seed."""
-    by_rate, by_arm, cures = {}, {}, {}
+    by_rate, by_arm, cures, forms = {}, {}, {}, {}
     for (arm, rate), seeds in found.items():
         if arm == "every-16":
             cures[f"rate {rate}"] = minus(seeds, found["rounds-16", rate])
         elif rate == "2e-4" and (arm, "1e-4") in found:
             by_rate[SAID[arm]] = minus(seeds, found[arm, "1e-4"])
+        if arm == "rounds-16" and ("maxrl-16x32", rate) in found:
+            other = found["maxrl-16x32", rate]
+            both = [seed for seed in seeds if seed in other]
+            used = [[rollouts(some[seed]) for seed in both] for some in (seeds, other)]
+            forms[f"{rate}, {np.sum(used[0]) / np.sum(used[1]):.2f} of the rollouts"] = minus(
+                seeds, other
+            )
         if arm in ARMS and arm != "rounds-32" and ("rounds-32", rate) in found:
             by_arm[f"{rate}, {SAID[arm]}"] = minus(found["rounds-32", rate], seeds)
     columns = ["pass@1", "pass@64"]
     leads("2e-4 minus 1e-4", columns, by_rate)
     leads("rounds of 32 prompts minus", columns, by_arm)
+    leads("rounds of 16 prompts minus Algorithm 1, 16 x 32", columns, forms)
     leads("every round minus rounds, 16 prompts", columns, cures)
 
 

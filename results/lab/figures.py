@@ -16,7 +16,7 @@ from results.lab.intervals import half_width
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
 SOLVED = "share of prompts with a success"
-OWN_KEYS = ("lines", "levels", "said")
+OWN_KEYS = ("lines", "levels", "said", "zero")
 SMALL = {"textcoords": "offset points", "fontsize": 7}
 # Rows of the studies that are variants of a method, in colours of their own.
 plots.STYLE |= {
@@ -59,6 +59,11 @@ def banded(name: str, x, values, **more) -> dict:
     """The mean of values (seeds, points), and half of its 95 % t interval as a band or as bars."""
     values = np.array(values)
     return curve(name, x, values.mean(0), band=[half_width(each) for each in values.T], **more)
+
+
+def penalised(line: dict, method: str) -> dict:
+    """The line of a method with a KL penalty: in the method's colour, dashed, with open markers."""
+    return line | {"like": method, "dashed": True, "hollow": True}
 
 
 def guess_curve(name: str, ks) -> dict:
@@ -142,26 +147,29 @@ def write(name: str, numbers: dict, folder: Path, pictures: bool):
 def draw_line(ax, one: dict):
     """Draw a line; None where it needs no entry in the legend."""
     x, y = (np.array(one[key], float) for key in "xy")
-    color = plots.colour(one["name"])
+    like = one.get("like", one["name"])
+    color = plots.colour(like)
     points = one.get("points")
     for seed in one.get("seeds", ()):
         thin = {"ls": "none", "marker": ".", "ms": 4} if points else {"lw": 0.7}
         ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
     few = len(x) <= 20
-    marker = plots.marker(one["name"])
+    marker = plots.marker(like)
     dashes = (
         "--" if one.get("paper") or one.get("dashed") else ":" if one["name"] == "guess" else "-"
     )
-    style = {"ls": dashes, "lw": one.get("lw", 1.8)}
+    style = {"ls": one.get("ls", dashes), "lw": one.get("lw", 1.8)}
     style |= {"marker": marker, "ms": 3.5} if few else {}
     if points:
         style = {"ls": "none", "marker": points if isinstance(points, str) else marker, "ms": 5}
         style |= {"mfc": "white"}
+    if one.get("hollow"):
+        style |= {"mfc": "white", "ms": 4.5}
     (drawn,) = ax.plot(x, y, label=plots.called(one["name"]), color=color, **style)
     if "band" in one:
         band = np.array(one["band"], float)
-        if points:
-            ax.errorbar(x, y, band, color=color, ls="none", lw=1)
+        if points or one.get("bars"):
+            ax.errorbar(x, y, band, color=color, ls="none", lw=1, capsize=0 if points else 2)
         else:
             ax.fill_between(x, y - band, y + band, color=color, alpha=0.18, lw=0)
     return None if one.get("unnamed") else drawn
@@ -174,6 +182,8 @@ def draw_panel(ax, each: dict, legend: dict):
         if drawn and (one["name"] not in legend or not one.get("paper")):
             legend[one["name"]] = drawn
     ax.set(**{key: each[key] for key in each if key not in OWN_KEYS})
+    if each.get("zero"):
+        ax.axhline(0, lw=0.8, color="#1b1b1b", zorder=1)
     for value, sentence in each.get("levels", {}).items():
         ax.axhline(float(value), ls=":", lw=1, color="#555555")
         at, side = (0.02, "left") if each.get("said") == "left" else (1, "right")
@@ -194,9 +204,11 @@ def picture(numbers: dict, file: Path):
     caption   below them: scale, seeds, how the lines were made
     columns   panels in a row, 2 without it
     panels    each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
-              `levels` {value: sentence} for horizontal lines, `said` on the left or right
+              `levels` {value: sentence} for horizontal lines, `said` on the left or right, `zero`
+              for a line at 0
     a line    name, x, y; `seeds` are drawn thin, `band` around it (at points: bars), `unnamed` is
-              not in the legend, `paper` or `dashed` is dashed, `points` (or a marker) have no line
+              not in the legend, `paper` or `dashed` is dashed, `points` (or a marker) have no line;
+              `like` has the colour of another name, `hollow` open markers, `bars` a band as bars
     """
     import matplotlib.pyplot as plt
     from PIL import Image

@@ -127,7 +127,7 @@ def figure17_rl() -> dict:
             lines.append(curve(name, x, means(rows, "solved", BLOCK)))
         panels += level(panel(f"ours: equal {cost}; full size", label, SOLVED, lines))
     return {
-        "title": "17x17 mazes: MaxRL gains prompts on three of five runs; GRPO and RLOO lose them",
+        "title": "Our GRPO loses 17x17 mazes, the paper's does not; MaxRL gains on three of five",
         "caption": "3.9M parameters, 32 prompts a step, 8, 16 or 32 rollouts (paper: 256 prompts), "
         "rate 1e-4, means of 50 steps, a line a seed, to the step at which the run ended (MaxRL "
         "898 and 260, GRPO 623 and 420, RLOO 579, Muon 743); the paper's Figure 12 is smoothed "

@@ -59,9 +59,9 @@ def test_the_tables_of_a_study(study):
 
 
 def test_the_whole_comparison_is_shown():
-    """The studies' page leaves no setting out; the front page shows the older table whole or rows of
-    the one with pass@64, GRPO with a penalty among them. What it says of equal time are numbers of
-    the tables.
+    """The studies' page leaves no setting out; the front page shows the older table whole or rows
+    of the one with pass@64, GRPO with a penalty among them. What it says of equal time are numbers
+    of the tables.
     """
     older, whole, at_one_try = tables(lab.tables_of("comparison"))
     studies = tables((RESULTS / "README.md").read_text())

@@ -207,8 +207,8 @@ def seed_by_seed() -> dict:
         "title": "In 40 steps SmolLM2-135M improves at one try, most with GRPO on four of five",
         "caption": "Ours (reduced scale); results up to 20, on the harder set up to 100. After ten "
         "supervised steps (before RL), 40 of 16 prompts x 16 rollouts, in rounds 4, 4 and 8 until "
-        "one is right: a third of the rollouts, on the harder set two thirds. 96 test problems x 64 "
-        "samples, temperature 1. Guessing: a number up to 20 or 100",
+        "one is right: a third of the rollouts, on the harder set two thirds. 96 test problems x "
+        "64 samples, temperature 1. Guessing: a number up to 20 or 100",
         "panels": panels,
     }
 

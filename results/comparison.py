@@ -1,5 +1,5 @@
-"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md and
-of the front page, which may show some rows of the one with pass@64."""
+"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md, and
+that of the front page."""
 
 import numpy as np
 
@@ -7,13 +7,18 @@ from maxrl.analysis.table import coverage
 from results.lab.data import by_seed, tested
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, interval
-from results.lab.tables import leads, table
+from results.lab.tables import leads, pass_columns, table
 from results.ten_seeds import found as ten_seeds
 from results.ten_seeds.study import gaps
 
 KS = (1, 8, 64)
-# Of the table without pass@64.
-FEW = KS[:2]
+# Of the front page: without a penalty, with it for GRPO and for both, and a task of texts.
+FRONT = (
+    "13x13 mazes, no penalty",
+    "13x13 mazes, GRPO with KL",
+    "13x13 mazes, both with KL",
+    "word problems, no penalty",
+)
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
 
@@ -40,37 +45,36 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
     return found
 
 
-def compared_at(ks, settings: dict):
+def levels_and_leads(settings: dict):
     """A row for each of {name: ((MaxRL, GRPO), test set)}."""
     rows = []
     for name, ((maxrl, grpo), test_set) in settings.items():
         cells = []
-        for own, other in list(zip(maxrl, grpo))[: len(ks)]:
+        for own, other in zip(maxrl, grpo):
             cells.append(f"{other.mean():.2f} → {own.mean():.2f}")
             cells.append(f"{interval(own - other, '+')}, {ahead(own - other)}")
-        blind = (f"{value:.2f}" for value in guessing(test_set, ks))
+        blind = (f"{value:.2f}" for value in guessing(test_set, KS))
         rows.append([name, *cells, " / ".join(blind)])
     gap = "MaxRL minus GRPO, seeds ahead"
-    heads = [cell for k in ks for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
-    blind = f"guessing, pass@{' / '.join(map(str, ks))}"
+    heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
+    blind = f"guessing, pass@{' / '.join(map(str, KS))}"
     table(["after equal steps, ± over seeds", *heads, blind], rows)
+
+
+def front(settings: dict):
+    """The leads of some of these rows, for the front page."""
+    rows = []
+    for name in FRONT:
+        (maxrl, grpo), test_set = settings[name]
+        gaps = [f"{interval(own - other, '+')}" for own, other in zip(maxrl, grpo)]
+        blind = (f"{value:.2f}" for value in guessing(test_set, KS))
+        rows.append([name, *gaps, " / ".join(blind)])
+    table(["MaxRL minus GRPO", *pass_columns(KS), "guessing has"], rows)
 
 
 def tables():
     test, mazes = "maze13/test.json", "13x13 mazes"
-    pairs = {
-        "GRPO with KL": ("maxrl", "grpo-kl.04"),
-        "GRPO without KL": ("maxrl", "grpo"),
-        "GRPO with KL, MaxRL in rounds": ("rounds", "grpo-kl.04"),
-    }
-    mazes13 = {f"{mazes}, {name}": (in_file(test, *pair), mazes) for name, pair in pairs.items()}
-    texts = {
-        "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
-        "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),
-        "reversed texts": (in_files("texts", "reverse_text-test"), "reversed texts"),
-    }
-    compared_at(FEW, mazes13 | texts)
-    # The same with pass@64, named by what is compared, and with the penalty for both.
+    # Named by what is compared.
     named = {
         "13x13 mazes, no penalty": ("maxrl", "grpo"),
         "13x13 mazes, GRPO with KL": ("maxrl", "grpo-kl.04"),
@@ -78,7 +82,13 @@ def tables():
         "13x13 mazes, rounds of 32 prompts, GRPO of 16 with KL": ("rounds", "grpo-kl.04"),
     }
     rows = {name: (in_file(test, *pair), mazes) for name, pair in named.items()}
-    compared_at(KS, rows | {f"{name}, no penalty": row for name, row in texts.items()})
+    rows |= {
+        "word problems, no penalty": (in_file("texts/words-test.json"), "word problems"),
+        "subset sums, no penalty": (in_files("texts", "subset_sum-test"), "subset sums"),
+        "reversed texts, no penalty": (in_files("texts", "reverse_text-test"), "reversed texts"),
+    }
+    levels_and_leads(rows)
+    front(rows)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")

@@ -45,7 +45,7 @@ def base_of(seed: int) -> dict:
     return small | product("seed{seed}/base", LARGE, seed=[seed])
 
 
-def searched(seed: int, name: str, rates) -> dict:
+def arms_at(seed: int, name: str, rates) -> dict:
     """A method at these rates from the base of a seed."""
     method = [(name, METHODS[name])]
     return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=[seed], rate=rates, method=method)
@@ -53,7 +53,7 @@ def searched(seed: int, name: str, rates) -> dict:
 
 # A stage of the search for each method, so that it can be made in parts.
 RUNS = {
-    f"search-{name}": base_of(SEARCHED) | searched(SEARCHED, name, RATES[name]) for name in METHODS
+    f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES[name]) for name in METHODS
 }
 # {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
 BEST: dict[str, str] = {}
@@ -62,7 +62,7 @@ for seed in SEEDS:
     models = {"base": f"maze13_end/seed{seed}/base"}
     stage = base_of(seed)
     for name, rate in BEST.items():
-        stage |= searched(seed, name, [rate])
+        stage |= arms_at(seed, name, [rate])
         models[name] = f"maze13_end/seed{seed}/{name}-lr{rate}"
     if BEST:
         RUNS[f"seed{seed}"] = stage

@@ -4,7 +4,9 @@ Algorithm 1 of arXiv 2602.02710, from a checkpoint's weights to the gradient:
 
     python -m maxrl.single_file maxrl        or grpo, or rloo
 
-It takes small Llamas with TEMPLATE's chat format; problems of data.word_problems, or GSM8K's own.
+Then `python sample.py runs/single_file/base runs/single_file/trained --both --task gsm8k
+--task.directory data/word_problems --max-response 40` shows what the model wrote before and after.
+It takes small Llamas with TEMPLATE's chat format and the files of data.word_problems or data.gsm8k.
 
 P  prompts of a step        B  rows of a tensor: P N    E, V   sizes of hidden state, vocabulary
 N  rollouts of a prompt     L  tokens of a row          D      size of an attention head
@@ -15,19 +17,17 @@ import argparse
 import json
 import random
 import re
+import shutil
 import sys
-import time
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
+from torch import nn
 
 P = 16
 N = 8
@@ -43,217 +43,317 @@ You are a helpful AI assistant named SmolLM, trained by Hugging Face{END}
 <|im_start|>assistant
 """
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# Matrix products are in bfloat16 where the hardware has them; elsewhere they would be slower.
 FAST = DEVICE == "cuda" or torch.cpu._is_avx512_bf16_supported()
-autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=FAST)  # of matrix products
+autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=FAST)
 
 
-def linears(**sizes: tuple[int, int]) -> Any:
-    return nn.ModuleDict({name: nn.Linear(*size, bias=False) for name, size in sizes.items()})
+def linears(**sizes):
+    """Matrices under the names given, each of the size (inputs, outputs). A Llama has no biases."""
+    matrices = {}
+    for name, size in sizes.items():
+        matrices[name] = nn.Linear(*size, bias=False)
+    return nn.ModuleDict(matrices)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x, cos, sin):
     """Rotary positions: turn the pairs (x_d, x_{d + D/2}) of x (B, H, L, D) by (B, 1, L, D/2)."""
     a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+    first = a * cos - b * sin
+    second = b * cos + a * sin
+    return torch.cat([first, second], dim=-1).to(x.dtype)
 
 
 class Layer(nn.Module):
-    """Grouped-query attention, then SwiGLU. Modules have the names of published checkpoints."""
+    """Grouped-query attention, then SwiGLU, each added to its input."""
 
-    def __init__(self, c: SimpleNamespace):
+    def __init__(self, c):
         super().__init__()
-        E, inner = c.hidden_size, c.intermediate_size
-        q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-        self.D = c.head_dim
+        E = c.hidden_size
+        inner = c.intermediate_size
+        q = c.num_attention_heads * c.head_dim
+        kv = c.num_key_value_heads * c.head_dim
+        # These are the names in published checkpoints, so that weights load without a table.
         self.input_layernorm = nn.RMSNorm(E, c.rms_norm_eps)
-        self.self_attn = linears(q_proj=(E, q), k_proj=(E, kv), v_proj=(E, kv), o_proj=(q, E))
+        self.self_attn = linears(
+            q_proj=(E, q),
+            k_proj=(E, kv),
+            v_proj=(E, kv),
+            o_proj=(q, E),
+        )
         self.post_attention_layernorm = nn.RMSNorm(E, c.rms_norm_eps)
-        self.mlp = linears(gate_proj=(E, inner), up_proj=(E, inner), down_proj=(inner, E))
+        self.mlp = linears(
+            gate_proj=(E, inner),
+            up_proj=(E, inner),
+            down_proj=(inner, E),
+        )
+        self.D = c.head_dim
 
-    def forward(self, x: Tensor, rotation: tuple, mask: Tensor, past: tuple | None):
-        """From x (B, L, E) to (B, L, E), and keys and values (B, Hk, S + L, D)."""
-        attn, mlp = self.self_attn, self.mlp
+    def forward(self, x, rotation, mask, past):
+        """From x (B, L, E) to (B, L, E), and keys and values in one tensor (2, B, Hk, S + L, D)."""
+        # Attention: every token looks up what it needs from those before it.
+        attn = self.self_attn
         h = self.input_layernorm(x)
-        projected = attn.q_proj(h), attn.k_proj(h), attn.v_proj(h)  # (B, L, H D), (B, L, Hk D)
-        q, k, v = (y.unflatten(-1, (-1, self.D)).transpose(1, 2) for y in projected)
-        q = rotate(q, *rotation)  # (B, H, L, D)
-        k = rotate(k, *rotation)  # (B, Hk, L, D)
-        if past:
-            k, v = (torch.cat(pair, dim=2) for pair in zip(past, (k, v)))
-        h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-        x = x + attn.o_proj(h.transpose(1, 2).flatten(2))
+        shape = (*x.shape[:2], -1, self.D)  # (B, L, heads, D)
+        q = attn.q_proj(h).view(shape).transpose(1, 2)  # (B, H, L, D)
+        k = attn.k_proj(h).view(shape).transpose(1, 2)  # (B, Hk, L, D)
+        v = attn.v_proj(h).view(shape).transpose(1, 2)  # (B, Hk, L, D)
+        # Values carry no position: it only decides which keys a query finds.
+        q = rotate(q, *rotation)
+        k = rotate(k, *rotation)
+        kv = torch.stack([k, v])  # (2, B, Hk, L, D)
+        # Tokens are not run again when a later one sees them.
+        if past is not None:
+            kv = torch.cat([past, kv], dim=3)  # (2, B, Hk, S + L, D)
+        h = F.scaled_dot_product_attention(q, *kv, attn_mask=mask, enable_gqa=True)
+        h = h.transpose(1, 2).flatten(2)  # (B, L, H D)
+        x = x + attn.o_proj(h)
+        # SwiGLU: every token by itself; one product decides how much of the other passes.
+        mlp = self.mlp
         h = self.post_attention_layernorm(x)
-        return x + mlp.down_proj(F.silu(mlp.gate_proj(h)) * mlp.up_proj(h)), (k, v)
+        gate = F.silu(mlp.gate_proj(h))
+        x = x + mlp.down_proj(gate * mlp.up_proj(h))
+        return x, kv
 
 
 class Transformer(nn.Module):
     """The language model m, of the sizes in a config.json."""
 
-    def __init__(self, config: dict):
+    def __init__(self, config):
         super().__init__()
         self.config = config
         c = SimpleNamespace(**config)
-        c.head_dim = config.get("head_dim") or c.hidden_size // c.num_attention_heads
-        self.model: Any = nn.Module()
+        c.head_dim = c.hidden_size // c.num_attention_heads
+        self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
         self.model.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
         self.model.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
-        # transformers 5 keeps rope_theta among the rope_parameters.
-        theta = (config.get("rope_parameters") or config)["rope_theta"]
-        self.radians = theta ** -(torch.arange(0, c.head_dim, 2).double() / c.head_dim)  # (D / 2,)
+        # A pair of numbers turns by this angle a position: the first fast, the last hardly at all.
+        exponents = torch.arange(0, c.head_dim, 2).double() / c.head_dim
+        self.radians = c.rope_theta**-exponents  # (D / 2,)
 
-    def forward(self, tokens: Tensor, past: list | None, real: Tensor, head: bool = True):
-        """Run tokens (B, L) after the S of `past`, of which real (B, S) are no padding."""
+    def forward(self, tokens, past, is_token):
+        """Run tokens (B, L) after S others: the states (B, L, E), and the next call's `past`.
+
+        past      each layer's keys and values (2, B, Hk, S, D); empty at first
+        is_token  which of the S are tokens, not padding (B, S)
+        """
         B, L = tokens.shape
+        S = is_token.shape[1]
         x = self.model.embed_tokens(tokens)  # (B, L, E)
-        # The position of a token is the number of real tokens before it.
-        positions = real.sum(dim=1, keepdim=True) + torch.arange(L)  # (B, L)
+        # The position of a token is the number of tokens before it, padding not counted.
+        before = is_token.sum(dim=1, keepdim=True)  # (B, 1)
+        positions = before + torch.arange(L)  # (B, L)
         angles = positions[:, None, :, None] * self.radians.to(x.dtype)  # (B, 1, L, D / 2)
-        seen = torch.cat([real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
-        mask = seen[:, None, None].expand(B, 1, L, -1).tril(real.shape[1])  # (B, 1, L, S + L)
+        rotation = (angles.cos(), angles.sin())
+        # Each token sees itself and the tokens before it, but no padding.
+        new = torch.ones_like(tokens, dtype=torch.bool)
+        seen = torch.cat([is_token, new], dim=1)  # (B, S + L)
+        mask = seen[:, None, None].expand(B, 1, L, S + L).tril(S)
         present = []
         for i, layer in enumerate(self.model.layers):
-            x, kv = layer(x, (angles.cos(), angles.sin()), mask, past and past[i])
+            x, kv = layer(x, rotation, mask, past[i] if past else None)
             present.append(kv)
-        logits = F.linear(self.model.norm(x), self.model.embed_tokens.weight) if head else x
-        return present, logits.to(x.dtype)  # a softmax in bfloat16 would be wrong by .02 and more
+        return x, present
+
+    def logits(self, x):
+        """From states (B, L, E) to the logits (B, L, V) of the token after each of them."""
+        h = self.model.norm(x)
+        # The head is tied: it is the matrix of the embeddings.
+        logits = F.linear(h, self.model.embed_tokens.weight)
+        # A softmax in bfloat16 would be wrong by .02 and more.
+        return logits.to(x.dtype)
 
 
-def load(folder: Path) -> tuple[Transformer, Tokenizer]:
-    """Read a Hugging Face directory; the weights become float32."""
+def load(folder):
+    """Read a Hugging Face directory. One sentence ends the program if that is not possible."""
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).exists():
             sys.exit(f"{folder / name} is missing: data/README.md says how to make or download it")
     config = json.loads((folder / "config.json").read_text())
+    # transformers 5 writes rope_theta and rope_type a level deeper than its older releases.
+    config.update(config.get("rope_parameters") or {})
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    found = config["model_type"], config.get("tie_word_embeddings"), kind
-    if found != ("llama", True, "default") or tokenizer.token_to_id(END) is None:
+    # Another family or rotation may load without an error and would compute nonsense.
+    plain = config["model_type"] == "llama" and config.get("tie_word_embeddings")
+    scaled = config.get("rope_scaling") or config.get("rope_type", "default") != "default"
+    if not plain or scaled or tokenizer.token_to_id(END) is None:
         sys.exit(f"{folder} is no plain Llama with a tied head and {END}: train.py reads others")
-    model = Transformer(config | dict.fromkeys(["dtype", "torch_dtype"], "float32"))
-    weights = load_file(folder / "model.safetensors")
-    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    # Adam's small steps would be rounded away in bfloat16.
+    config.update(dtype="float32", torch_dtype="float32")
+    model = Transformer(config)
+    model.load_state_dict(load_file(folder / "model.safetensors"))
     return model, tokenizer
 
 
-def save(model: Transformer, source: Path, folder: Path):
+def save(model, source, folder):
     """Write a Hugging Face directory, with the tokenizer of `source`."""
     folder.mkdir(parents=True)
     for file in [*source.glob("*token*.json"), *source.glob("generation_config.json")]:
-        (folder / file.name).write_bytes(file.read_bytes())
+        shutil.copy(file, folder)
     (folder / "config.json").write_text(json.dumps(model.config))
     save_file(model.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of any lengths, padded on the right, and their mask: (B, L) both."""
-    tokens = pad_sequence([torch.tensor(row) for row in rows], True, -1)
+def padded(rows):
+    """Rows of any lengths, padded on the right, and which places are tokens: (B, L) both."""
+    tensors = [torch.tensor(row) for row in rows]
+    # No token has the id -1, so this padding cannot be taken for one.
+    tokens = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=-1)
     return tokens.clamp(min=0), tokens >= 0
 
 
-def encode(model: Transformer, prompts: list[list[int]], n: int) -> tuple[list, Tensor, Tensor]:
-    """Run P prompts once: `past` and `real` for n rows of each, and their last tokens (B, 1)."""
-    tokens, real = padded([prompt[:-1] for prompt in prompts])  # (P, S)
-    # No token attends to a later one, so padding on the right changes nothing.
-    past, _ = model(tokens, None, real[:, :0], head=False)
-    past = [(k.repeat_interleave(n, dim=0), v.repeat_interleave(n, dim=0)) for k, v in past]
-    last = torch.tensor([prompt[-1:] for prompt in prompts])  # (P, 1)
-    return past, real.repeat_interleave(n, dim=0), last.repeat_interleave(n, dim=0)
+def encode(model, prompts, n):
+    """Run P prompts once for n rows of each: `past`, `is_token` and their last tokens (B, 1)."""
+    # The last token of a prompt is left for the next call, whose logits are the first needed.
+    most = [prompt[:-1] for prompt in prompts]
+    last = [prompt[-1:] for prompt in prompts]
+    # No token sees a later one, so padding on the right changes nothing.
+    tokens, is_token = padded(most)  # (P, S)
+    _, past = model(tokens, [], is_token[:, :0])
+    # All n rows share what was computed for the prompt, and their gradients add up in it.
+    past = [kv.repeat_interleave(n, dim=1) for kv in past]
+    is_token = is_token.repeat_interleave(n, dim=0)  # (B, S)
+    return past, is_token, torch.tensor(last).repeat_interleave(n, dim=0)
 
 
 @torch.no_grad()
 @autocast
-def sample(model: Transformer, prompts: list[list[int]], n: int, end: int):
+def sample(model, prompts, n, end):
     """n responses z ~ m(z | x) to each x: tokens and mask (B, L), and which have ended (B,)."""
-    past, real, token = encode(model, prompts, n)
-    drawn: list[tuple] = []
-    running = torch.ones_like(token, dtype=torch.bool)  # (B, 1)
-    while len(drawn) < LIMIT and running.any():
-        past, logits = model(token, past, real)  # (B, 1, V)
-        real = torch.cat([real, torch.ones_like(running)], dim=1)
-        token = torch.multinomial(logits[:, 0].softmax(dim=-1), 1)  # (B, 1)
-        drawn.append((token, running))
+    past, is_token, token = encode(model, prompts, n)
+    new = torch.ones_like(token, dtype=torch.bool)  # (B, 1)
+    running = new
+    tokens = []
+    mask = []
+    while len(tokens) < LIMIT and running.any():
+        x, past = model(token, past, is_token)
+        is_token = torch.cat([is_token, new], dim=1)
+        # Temperature 1 and all tokens: the gradient is right only for draws from m itself.
+        probabilities = model.logits(x)[:, 0].softmax(dim=-1)  # (B, V)
+        token = torch.multinomial(probabilities, 1)  # (B, 1)
+        tokens.append(token)
+        # The end token is part of a response, what a row draws after it is not.
+        mask.append(running)
         running = running & (token != end)
-    tokens, mask = (torch.cat(columns, dim=1) for columns in zip(*drawn))
-    return tokens, mask, ~running[:, 0]
+    return torch.cat(tokens, dim=1), torch.cat(mask, dim=1), ~running[:, 0]
 
 
-def advantages(rewards: Tensor, method: str) -> Tensor:
-    """A (P, N) of rewards 0 or 1 (P, N). With many rollouts a prompt weighs w(p) (Table 2)."""
+@autocast
+def log_probs(model, prompts, responses):
+    """log m of every token of the responses (P, N, L), given the prompt and the tokens before."""
+    z = responses.flatten(0, 1)  # (B, L)
+    past, is_token, last = encode(model, prompts, responses.shape[1])
+    # Each token is predicted at the place before it.
+    before = torch.cat([last, z[:, :-1]], dim=1)  # (B, L)
+    x, _ = model(before, past, is_token)
+    logits = model.logits(x).transpose(1, 2)  # (B, V, L)
+    log_m = -F.cross_entropy(logits, z, reduction="none")  # (B, L)
+    return log_m.view_as(responses)
+
+
+def advantages(rewards, method):
+    """The advantages A (P, N) of rewards (P, N) that are 0 or 1."""
     n = rewards.shape[1]
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
     std = rewards.std(dim=1, keepdim=True)  # (P, 1)
+    centered = rewards - mean  # (P, N)
+    # On average a prompt with pass rate p adds w(p) grad p to the gradient. The weights are those
+    # of many rollouts (Table 2); with N of them MaxRL's is Eq. 6 with T = N - 1.
     return {
-        "rloo": (rewards - mean) * n / (n - 1),  # w(p) = 1
-        "grpo": (rewards - mean) / (std + 1e-6),  # w(p) = 1 / sqrt(p (1 - p))
-        "maxrl": (rewards - mean) / mean.clamp(min=1 / n),  # 1 / p; clamped for K = 0, where A is 0
+        # w(p) = 1. The factor makes it the reward minus the mean of the N - 1 others.
+        "rloo": centered * n / (n - 1),
+        # w(p) = 1 / sqrt(p (1 - p)). With K = 0 or N this is 0 / 0 but for the 1e-6.
+        "grpo": centered / (std + 1e-6),
+        # w(p) = 1 / p. With K = 0 this is 0 / 0 but for the clamp.
+        "maxrl": centered / mean.clamp(min=1 / n),
     }[method]
 
 
-def update(model, optimizer, prompts: list, responses: Tensor, mask: Tensor, A: Tensor) -> float:
-    """One step of Adam for responses and mask (B, L), A (P, N); returns the gradient's norm."""
+def update(model, optimizer, prompts, responses, mask, A):
+    """One step of Adam for responses and mask (P, N, L), A (P, N); returns the gradient's norm."""
     optimizer.zero_grad()
-    n = A.shape[1]
     # A group has no gradient if all of it is wrong, or right.
-    mixed = A.any(dim=1).nonzero().flatten()
-    for groups in mixed.split(max(1, ROWS // n)) if len(mixed) else ():
-        rows = (groups[:, None] * n + torch.arange(n)).flatten()
-        z = responses[rows]  # (rows, L)
-        with autocast:
-            past, real, last = encode(model, [prompts[g] for g in groups], n)
-            # Each token is predicted at the place before it.
-            _, logits = model(torch.cat([last, z[:, :-1]], dim=1), past, real)  # (rows, L, V)
-        log_m = -F.cross_entropy(logits.transpose(1, 2), z, reduction="none")  # (rows, L)
+    mixed = A.any(dim=1).nonzero().flatten().tolist()
+    size = ROWS // A.shape[1]
+    for first in range(0, len(mixed), size):
+        groups = mixed[first : first + size]
+        asked = [prompts[group] for group in groups]
+        log_m = log_probs(model, asked, responses[groups])  # (groups, N, L)
+        weighted = A[groups].unsqueeze(2) * log_m * mask[groups]
         # One divisor for the whole batch (App. F): a mean of each forward would be another loss.
-        loss = -(A[groups].reshape(-1, 1) * log_m * mask[rows]).sum() / mask.sum()
-        loss.backward()  # line 8; the minus because Adam descends
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
-    optimizer.step()
-    return norm
+        loss = -weighted.sum() / mask.sum()  # the minus because Adam descends
+        loss.backward()  # Algorithm 1, line 8: adds to the gradient of the groups before
+    # Clipping shortens a step and leaves its direction, so prompts keep their weights.
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()  # line 9
+    return norm.item()
 
 
-def number(text: str) -> Decimal | None:
+def number(text):
     """The number that a text is, as 18, $1,200 or 3.50; None for all else."""
-    found = re.fullmatch(r"\\?\$?(-?[0-9]{1,3}(?:,?[0-9]{3})*(?:\.[0-9]+)?)\.?", text.strip())
-    return found and Decimal(found[1].replace(",", ""))
+    form = r"\\?\$?(-?[0-9]{1,3}(?:,?[0-9]{3})*(?:\.[0-9]+)?)\.?"
+    match = re.fullmatch(form, text.strip())
+    return Decimal(match[1].replace(",", "")) if match else None
 
 
-def verify(response: str, answer: str) -> float:
+def verify(response, answer):
     r"""1.0 if the number in the last \boxed{} of a response is the answer, otherwise 0.0."""
     _, box, rest = response.rpartition(r"\boxed{")
     inside, closed, _ = rest.partition("}")
-    return float(bool(box and closed) and number(inside) == number(answer) is not None)
+    given = number(inside) if box and closed else None
+    # Two texts that are no numbers are not equal.
+    return float(given is not None and given == number(answer))
 
 
-def read(file: Path, tokenizer: Tokenizer) -> list[tuple[list[int], list[int], str]]:
-    """The problems in a file: the ids of prompt and solution, and the answer."""
+def read(file, tokenizer):
+    """The problems in a file: the ids of prompt and solution, and the text of the answer."""
     if not file.exists():
         sys.exit(f"{file} is missing: python -m data.word_problems.prepare writes such files")
     problems = []
-    for row in map(json.loads, file.read_text().splitlines()):
-        # GSM8K has solution and answer in one text.
-        solution, _, answer = row["answer"].rpartition("####")
-        solution = row.get("solution") or re.sub("<<.*?>>", "", solution).strip()
-        prompt = TEMPLATE % (row.get("problem") or row["question"])
-        texts = [prompt, f"{solution}\n\\boxed{{{answer.strip()}}}{END}"]
-        x, z = tokenizer.encode_batch(texts, add_special_tokens=False)
+    for line in file.read_text().splitlines():
+        row = json.loads(line)
+        answer = row["answer"]
+        prompt = TEMPLATE % row["problem"]
+        solution = f"{row['solution']}\n\\boxed{{{answer}}}{END}"
+        # Apart, since a token across the border would be neither prompt nor response.
+        x = tokenizer.encode(prompt, add_special_tokens=False)
+        z = tokenizer.encode(solution, add_special_tokens=False)
         problems.append((x.ids, z.ids, answer))
     return problems
 
 
-def rollouts(model: Transformer, tokenizer: Tokenizer, problems: list[tuple]):
-    """Sample and judge: prompts, responses (B, L), their mask (B, L) and the rewards (P, N)."""
-    prompts, _, answers = map(list, zip(*problems))
-    responses, mask, ended = sample(model, prompts, N, tokenizer.token_to_id(END))
-    texts = tokenizer.decode_batch([z[m].tolist() for z, m in zip(responses, mask)])
-    right = [verify(text, answers[i // N]) for i, text in enumerate(texts)]
-    return prompts, responses, mask, (torch.tensor(right) * ended).view(-1, N)
+def rollouts(model, tokenizer, problems):
+    """Sample and judge: prompts, responses and mask (P, N, L), and rewards (P, N)."""
+    prompts, _, answers = zip(*problems)
+    end = tokenizer.token_to_id(END)
+    tokens, mask, ended = sample(model, prompts, N, end)  # (B, L), (B, L), (B,)
+    right = []
+    for i, row in enumerate(tokens):
+        text = tokenizer.decode(row[mask[i]].tolist())
+        right.append(verify(text, answers[i // N]))
+    # A response that was cut off may hold a box, but the model had not finished.
+    rewards = torch.tensor(right) * ended  # (B,)
+    groups = (len(problems), N)
+    responses = tokens.unflatten(0, groups)  # (P, N, L)
+    mask = mask.unflatten(0, groups)  # (P, N, L)
+    return prompts, responses, mask, rewards.view(groups)
 
 
-def main(words: list[str] | None = None):
+def evaluate(model, tokenizer, problems):
+    """pass@1 on the problems, as a text."""
+    *_, rewards = rollouts(model, tokenizer, problems)
+    # Rollouts of one problem are not independent; problems are.
+    p = rewards.mean(dim=1)  # (problems,)
+    error = p.std() / len(p) ** 0.5
+    return f"pass@1 {p.mean():.3f} ± {error:.3f} (standard error)"
+
+
+def main(words=None):
+    """Warm up on solutions, then learn from rewards; both models are written."""
     parser = argparse.ArgumentParser("python -m maxrl.single_file")
-    parser.add_argument("method", nargs="?", default="maxrl", choices=["maxrl", "grpo", "rloo"])
+    methods = ["maxrl", "grpo", "rloo"]
+    parser.add_argument("method", nargs="?", default="maxrl", choices=methods)
     parser.add_argument("--model", type=Path, default="data/smollm2/135m-instruct")
     parser.add_argument("--data", type=Path, default="data/word_problems")
     parser.add_argument("--out", type=Path, default="runs/single_file", help="a new directory")
@@ -261,39 +361,38 @@ def main(words: list[str] | None = None):
     args = parser.parse_args(words)
     if args.out.exists():
         sys.exit(f"{args.out} exists: choose another --out")
+    # So that a log file shows each step when it is done.
+    sys.stdout.reconfigure(line_buffering=True)
     torch.set_default_device(DEVICE)
     torch.manual_seed(args.seed)
-    draw = random.Random(args.seed).sample
+    random.seed(args.seed)
     model, tokenizer = load(args.model)
-    train, test = (read(args.data / f"{name}.jsonl", tokenizer) for name in ("train", "test"))
-    start = time.time()
-
-    def say(text: str):
-        print(f"{time.time() - start:5.0f} s  {text}", flush=True)
-
-    def evaluate(name: str):
-        p = rollouts(model, tokenizer, test[: 2 * P])[-1].mean(dim=1)  # (problems,)
-        say(f"{name}: pass@1 {p.mean():.3f} ± {p.std() / len(p) ** 0.5:.3f} (standard error)")
-        save(model, args.model, args.out / name)
+    train = read(args.data / "train.jsonl", tokenizer)
+    test = read(args.data / "test.jsonl", tokenizer)[: 2 * P]
 
     # A model that never writes a box has no success to learn from.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for step in range(1, WARMUP + 1):
-        prompts, solutions, _ = map(list, zip(*draw(train, 2 * P)))
+        problems = random.sample(train, 2 * P)
+        prompts, solutions, _ = zip(*problems)
         responses, mask = padded(solutions)  # (2 P, L)
-        # With N = 1 and A = 1 the loss is that of maximum likelihood.
-        norm = update(model, optimizer, prompts, responses, mask, A=mask[:, :1])
-        say(f"warm-up {step}: gradient norm {norm:.2f}")
-    evaluate("base")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01)
+        # With one rollout of advantage 1 the loss is that of maximum likelihood.
+        A = torch.ones(2 * P, 1)
+        norm = update(model, optimizer, prompts, responses[:, None], mask[:, None], A)
+        print(f"warm-up {step}: gradient norm {norm:.2f}")
+    print("base:", evaluate(model, tokenizer, test))
+    save(model, args.model, args.out / "base")
+
+    # A new optimizer, since the old one's moments are those of another loss.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
     for step in range(1, STEPS + 1):  # Algorithm 1
-        prompts, responses, mask, rewards = rollouts(model, tokenizer, draw(train, P))
+        problems = random.sample(train, P)
+        prompts, responses, mask, rewards = rollouts(model, tokenizer, problems)
         A = advantages(rewards, args.method)  # (P, N)
         norm = update(model, optimizer, prompts, responses, mask, A)
-        say(f"step {step}: pass rate {rewards.mean():.3f}, gradient norm {norm:.2f}")
-    evaluate("trained")
-    options = f"--both --task gsm8k --task.directory {args.data} --max-response {LIMIT}"
-    print(f"next: python sample.py {args.out}/base {args.out}/trained {options}")
+        print(f"step {step}: pass rate {rewards.mean():.3f}, gradient norm {norm:.2f}")
+    print("trained:", evaluate(model, tokenizer, test))
+    save(model, args.model, args.out / "trained")
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def test_gradient(models, method, monkeypatch):
     stored = tiny.rollouts((9, 5, 1, 7, 4))
     rewards = torch.ones(5, 4).double().tril(-1)
     expected = tiny.gradient(tiny.policy(models[1]), stored, ADVANTAGES[method](rewards))
-    mask = torch.arange(6) < stored.lengths.view(-1, 1)
-    batch = stored.tokens.flatten(0, 1), mask, single_file.advantages(rewards, method)
+    mask = torch.arange(6) < stored.lengths.unsqueeze(2)  # (5, 4, 6)
+    batch = stored.tokens, mask, single_file.advantages(rewards, method)
     optimizer = torch.optim.SGD(models[0].parameters(), lr=0)
     norm = single_file.update(models[0], optimizer, [p.tolist() for p in stored.prompts], *batch)
     close(tiny.grads(models[0]) * max(1, norm), expected, 1e-6)  # clip_grad_norm_ adds 1e-6
@@ -78,7 +78,7 @@ def test_a_run(folder, monkeypatch):
         monkeypatch.setattr(single_file, name, size)
     monkeypatch.setattr(torch, "set_default_device", lambda device: None)  # it would last
     monkeypatch.setattr(single_file, "verify", lambda response, answer: float(len(response) % 2))
-    row = json.dumps({"question": "UP", "answer": "DOWN #### 5"})
+    row = json.dumps({"problem": "UP", "solution": "DOWN", "answer": "5"})
     for split in ("train", "test"):
         (folder / f"{split}.jsonl").write_text(f"{row}\n" * 4)
     words = ["--data", str(folder), "--out", str(folder / "out"), "--model"]

@@ -84,9 +84,9 @@ def test_the_seed_decides_what_is_printed(monkeypatch, capsys):
 
 
 def test_one_file(capsys):
-    """At most 90 lines, which run wherever they are copied to and train nothing when imported."""
+    """At most 150 lines, which run wherever they are copied to and train nothing when imported."""
     text = Path(minimal.__file__).read_text()
-    assert len(text.splitlines()) <= 90
+    assert len(text.splitlines()) <= 150
     found = re.findall(r"(?m)^(?:import|from) (\w+)", text)
     assert set(found) <= {"torch", *sys.stdlib_module_names}
     assert text.count("import ") == len(found)

@@ -15,7 +15,7 @@ import asyncio
 import copy
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,9 @@ class Rewards:
         if len(found) > 1:
             right = is_success(values)
             differ = (right.any(0) & ~right.all(0)).double()  # (P, N)
-            found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
+            # A function may be called so.
+            name = free_name("disagreement", found)
+            found[name] = differ.where(~values.isnan().any(0), torch.nan)
         for name, column in found.items():
             known = column[~column.isnan()]
             total = known.sum()
@@ -281,7 +283,7 @@ def awaited(coroutine: Coroutine) -> object:
 
 
 def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
-    """Return the functions by name, a second one of a name as name_2."""
+    """Return the functions by name, a second one of a name as name_2, a third as name_3."""
     result: dict[str, Callable] = {}
     for function in functions:
         if isinstance(function, str):
@@ -297,10 +299,18 @@ def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
                 " **columns), or an object that is called so"
             )
         name = getattr(function, "__name__", type(function).__name__)
-        while name in result:
-            name += "_2"
-        result[name] = function
+        result[free_name(name, result)] = function
     return result
+
+
+def free_name(name: str, names: Container[str]) -> str:
+    """Return a name that is none of `names`: itself, or else name_2, name_3 and so on."""
+    free = name
+    number = 1
+    while free in names:
+        number += 1
+        free = f"{name}_{number}"
+    return free
 
 
 def task_class(task: Task) -> type[Task]:

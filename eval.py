@@ -171,7 +171,6 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         **asked.drawn(classifier=False),
     )
     votes = {} if majority is None else {"majority": digits(majority)}
-    assert judge.verdicts is not None, "responses are judged"
     return {"counts": counts.tolist(), "reward": reward} | votes | judge.verdicts.means()
 
 

@@ -49,6 +49,7 @@ def train(
     task: Task,
     validation: Task | None,
     judge: Judge,
+    eval_judge: Judge | None,
     policy: Learner,
     optimizer: Optimizer,
 ) -> None:
@@ -58,8 +59,8 @@ def train(
     run         the run directory, which this process has locked
     task        the training prompts
     validation  the prompts of evaluations, or None
-    judge       judge(examples, rollouts) gives the rewards (P_local, N), judge.validation the
-                rewards in evaluations
+    judge       judge(examples, rollouts) gives the rewards (P_local, N)
+    eval_judge  those in evaluations
     policy      makes the rollouts and their gradients
     optimizer   over the policy's parameters
 
@@ -86,7 +87,7 @@ def train(
                 stats = learn(cfg, policy, optimizer, rollouts, advantages, step)
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
-            evaluated = evaluate_if_due(cfg, step, policy, validation, judge)
+            evaluated = evaluate_if_due(cfg, step, policy, validation, eval_judge)
             metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
             # A signal to one rank saves and stops all of them, here and not before.
             if run.ends(step, metrics, policy, optimizer, logger):
@@ -184,10 +185,10 @@ def main(arguments: list[str]) -> None:
     task, validation = setup.load_splits(cfg)
     cfg = setup.resolved(cfg, task, world)
     with Run(cfg, name, task, validation) as run:
-        judge = setup.choose_rewards(cfg, task, validation)
+        judge, eval_judge = setup.choose_judges(cfg, task, validation)
         policy = build.policy_from(cfg, task, validation, run.resumed, device)
         optimizer = make_optimizer(cfg, policy.model)
-        train(cfg, run, task, validation, judge, policy, optimizer)
+        train(cfg, run, task, validation, judge, eval_judge, policy, optimizer)
         distributed.barrier()
     # The exit code tells a scheduler that there is more to do.
     if run.stopped:

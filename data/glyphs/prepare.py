@@ -9,7 +9,6 @@ so that held-out images are the same whatever --train and --workers are.
 
 import argparse
 import itertools
-import os
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from data.common import (
     parsed,
     progress,
 )
+from maxrl.system.distributed import cores
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import write_split
 
@@ -34,7 +34,7 @@ OPTIONS = {
     "validation": (2_000, 0, "validation images"),
     "test": (2_000, 0, "test images"),
     "seed": (0, 0, "decides classes and images"),
-    "workers": (os.cpu_count() or 1, 1, "processes"),
+    "workers": (cores(), 1, "processes"),
 }
 VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition

@@ -22,7 +22,6 @@ import argparse
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from data.common import (
     parsed,
     progress,
 )
+from maxrl.system.distributed import cores
 from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError
 from maxrl.system.tables import open_parquet, parquet_rows
@@ -47,7 +47,7 @@ OPTIONS = {
     "size": (256, 1, "short side at most, in pixels"),
     "quality": (90, 1, "of the JPEGs, up to 95"),
     "seed": (0, 0, "shuffles the images"),
-    "workers": (os.cpu_count() or 1, 1, "processes"),
+    "workers": (cores(), 1, "processes"),
 }
 VERSION = 1  # of the conversion: other bytes are another version
 SHARD = 20_000  # images in a file

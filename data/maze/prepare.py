@@ -7,7 +7,6 @@ whatever --train and --workers are.
 """
 
 import itertools
-import os
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from data.common import (
     parsed,
     progress,
 )
+from maxrl.system.distributed import cores
 from maxrl.system.errors import UsageError
 from maxrl.tasks.base import DATA
 from maxrl.tasks.maze import generate
@@ -32,7 +32,7 @@ OPTIONS = {
     "test": (256, 0, "test mazes"),
     "validation": (256, 0, "validation mazes"),
     "seed": (0, 0, "decides the mazes"),
-    "workers": (os.cpu_count() or 1, 1, "processes"),
+    "workers": (cores(), 1, "processes"),
 }
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition

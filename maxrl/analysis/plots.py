@@ -279,6 +279,14 @@ def comma_list(text: str) -> list[str]:
     return text.split(",")
 
 
+def check_curves(option: str, names: list[str]) -> None:
+    """UsageError if two estimators of a command have one name in its figure."""
+    shown = [Path(name).name for name in names]
+    for name in shown:
+        if shown.count(name) > 1:
+            raise UsageError(f"--{option}: two curves would be called {name}, choose other names")
+
+
 def read_runs(words: list[str]) -> dict[str, list]:
     """{name: the rows of metrics.jsonl, for each of its runs} of words [NAME=]RUN."""
     runs: dict[str, list] = {}
@@ -313,6 +321,7 @@ def main(arguments: list[str]):
     check_least("rollouts", args.rollouts, 1, MOST)
     require(args.out)
     if args.weights:
+        check_curves("weights", args.weights)
         weights(args.weights, args.rollouts, args.out, args.caption)
     else:
         training(read_runs(args.runs), args.out, args.caption, args.panels)

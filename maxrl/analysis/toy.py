@@ -160,6 +160,7 @@ def main(arguments: list[str]):
     args = parser.parse_args(arguments)
     check_least("rollouts", args.rollouts, 1, plots.MOST)
     check_least("steps", args.steps, 0)
+    plots.check_curves("estimator", args.estimator)
     for name in args.estimator:
         with refusing(f"--estimator {name}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[name] = find(name)

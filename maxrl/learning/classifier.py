@@ -29,6 +29,11 @@ class Draws:
     labels: Tensor  # (P_local,) the right ones
     classes: tuple[str, ...]
 
+    def select(self, keep: Tensor) -> "Draws":
+        """Return the draws of the images that are True in `keep` (P_local,)."""
+        keep = keep.to(self.drawn.device)
+        return Draws(self.drawn[keep], self.logits[keep], self.labels[keep], self.classes)
+
     def mean_log_probs(self) -> Tensor:
         """(P_local, N): log-probability of each class drawn."""
         return self.logits.detach().log_softmax(-1).gather(1, self.drawn)
@@ -167,7 +172,8 @@ class ClassifierPolicy:
         advantages = advantages.to(self.device, non_blocking=True)
         counts = Totals()
         counts.sum("rollouts", advantages.numel())
-        divisor = counts.metrics()["rollouts"]
+        # Without a verdict on any rank the loss is a sum of nothing, and not 0 / 0.
+        divisor = max(1.0, counts.metrics()["rollouts"])
         log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)  # (P_local, N)
         log_probs = log_probs[..., None]  # (P_local, N, 1): one token
         mask = torch.ones_like(log_probs)

@@ -98,12 +98,12 @@ def class_metrics(policy: ClassifierPolicy, task: Task, count: int, ks: Iterable
 
 
 def evaluate_if_due(
-    cfg: Config, step: int, policy: Learner, task: Task | None, judge: Judge
+    cfg: Config, step: int, policy: Learner, task: Task | None, judge: Judge | None
 ) -> Metrics:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     if task is None or not cfg.evaluates(step):
         return {}
-    return evaluate(cfg, policy, task, judge.validation)
+    return evaluate(cfg, policy, task, judge)
 
 
 def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> Metrics:
@@ -112,7 +112,7 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
     if isinstance(policy, ClassifierPolicy):
         found = class_metrics(policy, task, prompts, cfg.eval_k)
     else:
-        assert judge is not None and judge.verdicts is not None, "responses are judged"
+        assert judge is not None, "responses are judged"
         counts, _, reward = judge_samples(
             policy,
             task,

@@ -38,6 +38,7 @@ from maxrl.run import cli
 from maxrl.run.command_line import default_directory, option_parser, overridden
 from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.recipes import find_recipe
+from maxrl.system import distributed
 from maxrl.system.arguments import check_least, dashed, parse, typed
 from maxrl.system.errors import UsageError
 
@@ -84,7 +85,7 @@ def slots_of(parallel: int) -> list[dict[str, str]]:
     if parallel == 1:
         return [{}]
     # Processes that use all cores each would wait for one another.
-    threads = max(1, (os.cpu_count() or 1) // parallel)
+    threads = max(1, distributed.cores() // parallel)
     slot = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     gpus = torch.cuda.device_count()
     if not gpus:

@@ -21,7 +21,7 @@ from maxrl.system import distributed, files
 from maxrl.system.errors import RunError
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import is_success
-from maxrl.tasks.rewards import Rewards, count_faults
+from maxrl.tasks.rewards import RewardSource, count_faults
 
 # The metrics of a line on the screen, and their names there.
 SHOWN = {
@@ -122,10 +122,10 @@ def judged(rewards: Tensor) -> np.ndarray:
     return values[np.isfinite(values).any(axis=1)]
 
 
-def step_totals(sampled: Sampled, verdicts: Rewards | None) -> Totals:
+def step_totals(sampled: Sampled, verdicts: RewardSource) -> Totals:
     """Totals of a step's rollouts; maxrl/run/README.md defines the metrics.
 
-    verdicts  the judge's statistics, or None
+    verdicts  the judge's, with their statistics
     """
     totals = Totals()
     # Only the first round is the same for all prompts; later ones have the hard prompts alone.
@@ -135,9 +135,8 @@ def step_totals(sampled: Sampled, verdicts: Rewards | None) -> Totals:
     totals.sum("rollouts", rollouts)
     totals.mean("rollouts/per_prompt", rollouts, prompts)
     totals.mean("rounds", sampled.num_rounds.sum(), prompts)
-    if verdicts:
-        totals.take(verdicts.counted())
-        count_faults(totals)
+    totals.take(verdicts.counted())
+    count_faults(totals)
     sampled.first.count(totals)
     return totals
 
@@ -197,7 +196,7 @@ class Logger:
     def report(self, policy, examples, sampled, verdicts, stats: dict, evaluated: dict) -> dict:
         """Record a step: its metrics, and samples if they are due. All ranks call this.
 
-        verdicts   the judge's statistics, or None
+        verdicts   the judge's, with their statistics
         stats      of the update, the same on all ranks
         evaluated  of the evaluation after it, if there was one
 

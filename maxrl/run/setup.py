@@ -28,50 +28,63 @@ from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, Task
 from maxrl.tasks.ready import check_references
-from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
+from maxrl.tasks.rewards import Judge, Labels, Rewards, RewardSource, Verdicts, probe
+
+
+def choose_judges(
+    cfg: Config,
+    task: Task,
+    validation: Task | None = None,
+    functions: Sequence[Callable | str] = (),
+) -> tuple[Judge, Judge | None]:
+    """Return the judge of a run's training prompts, and that of its evaluations, if there are any.
+
+    functions  reward functions, by default those that cfg.reward names
+    """
+    eval_judge = None
+    if validation is not None:
+        eval_judge = choose_rewards(cfg, validation, "validation", functions, learned=False)
+    return choose_rewards(cfg, task, "train", functions), eval_judge
 
 
 def choose_rewards(
     cfg: Config,
     task: Task,
-    validation: Task | None = None,
-    functions: Sequence[Callable | str] = (),
     name: str = "train",
+    functions: Sequence[Callable | str] = (),
+    learned: bool = True,
 ) -> Judge:
-    """Return the judge of a task, and as its `validation` that of the evaluations.
+    """Return the judge of a split of the task, after a look at its references.
 
+    name       of the split
     functions  reward functions, by default those that cfg.reward names
-    name       of the split that `task` is
+    learned    whether a supervised run learns the references of this split
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
-    classifier. With zero_reward_at_limit a response that is cut gets 0.
+    classifier. With zero_reward_at_limit a response that is cut gets 0. UsageError if no reference
+    can be read.
     """
     if task.classes:
-        return Judge(task.rewards, None)
-    judge = None
-    for label, split in (("validation", validation), (name, task)):
-        if split is None:
-            continue
-        # Each split has its own statistics: those of a step follow an evaluation.
-        if cfg.reward or cfg.reward_weights:
-            verdicts = Rewards(
-                functions or cfg.reward,
-                cfg.reward_weights,
-                cfg.reward_errors,
-                cfg.reward_timeout,
-                cfg.out,
-                cfg.no_verdict,
-            )
-        else:
-            verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
+        return Judge(Labels(task))
+    verdicts: RewardSource
+    if cfg.reward or cfg.reward_weights:
+        rewards = Rewards(
+            functions or cfg.reward,
+            cfg.reward_weights,
+            cfg.reward_errors,
+            cfg.reward_timeout,
+            cfg.out,
+            cfg.no_verdict,
+        )
         # A function of weight 0 may lack what it compares with.
-        judging = [*compress(verdicts.functions.values(), verdicts.weights)]
-        learned = cfg.supervised and split is task
-        with refusing("", ValueError):
-            check_references(split, label, [] if learned else judging)
-        judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
-    assert judge is not None
-    return judge
+        judging = [*compress(rewards.functions.values(), rewards.weights)]
+        verdicts = rewards
+    else:
+        verdicts = Verdicts(task, cfg.reward_errors, cfg.out)
+        judging = [task.rewards]
+    with refusing("", ValueError):
+        check_references(task, name, [] if cfg.supervised and learned else judging)
+    return Judge(verdicts, cfg.zero_reward_at_limit)
 
 
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:

@@ -145,7 +145,7 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier
-    rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
+    rewards   (P_local, N), NaN where there is no verdict (maxrl/tasks/rewards.py)
     """
     # With --no-verdict group, one missing verdict has already made its whole group NaN. With
     # --no-verdict rollout the others stay, and the one without a verdict gets advantage 0.

@@ -100,6 +100,14 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def cores() -> int:
+    """Return how many CPU cores this process may use, as a scheduler or taskset gives them."""
+    # Linux alone has them.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 

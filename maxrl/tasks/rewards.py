@@ -13,24 +13,21 @@ its group (maxrl/README.md says what that changes).
 
 import asyncio
 import copy
-import faulthandler
 import inspect
-import json
 import math
-import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from maxrl.system import distributed
-from maxrl.system.errors import FAULTS, RunError, UsageError, describe_error
+from maxrl.system.errors import FAULTS, UsageError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import imported
+from maxrl.tasks.attempts import Attempts, WrongAnswer
 from maxrl.tasks.base import Example, Examples, Task, is_success
 from maxrl.tasks.ready import READY
 from maxrl.tasks.verifiers import take_counts
@@ -38,27 +35,17 @@ from maxrl.tasks.verifiers import take_counts
 # What a reward function written for texts most likely has to change.
 CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
 
-T = TypeVar("T")
-
-
-class WrongAnswer(Exception):
-    """Says what is wrong with what a function returned."""
-
 
 class Rewards:
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
     functions   callables, names of READY, "FILE.py:name" or "package.module:name"
     weights     one for each function, none for 1; a function of weight 0 is only logged
-    errors      "stop": a call that raises or returns no list of numbers ends the run with one
-                sentence (RunError) and its batch in `directory`; "drop": the groups of that call
-                are left out (NaN) and counted
-    timeout     seconds that a call may take, 0 for no limit; after that the process ends with
-                the stack of the call
+    errors, timeout, directory
+                what is done about a call that raises, hangs or returns no list of numbers, see
+                Attempts; with errors "drop" its groups are left out (NaN)
     no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
     """
-
-    subject = "the reward function"  # of error messages
 
     def __init__(
         self,
@@ -71,11 +58,8 @@ class Rewards:
     ):
         self.functions = by_name(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
-        self.errors = errors
-        self.timeout = timeout
-        self.directory = Path(directory).absolute()
+        self.attempts = Attempts("the reward function", errors, timeout, directory)
         self.no_verdict = no_verdict
-        self.failed_calls = 0.0  # of the latest step or round
         self.totals = Totals()  # since counted() was called
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
@@ -89,15 +73,15 @@ class Rewards:
     def __call__(self, examples: list[Example], rollouts) -> Tensor:
         """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
         P, N = rollouts.lengths.shape
-        self.failed_calls = 0.0
-        batch = self.batch(examples, rollouts)
+        self.attempts.failed_calls = 0.0
+        batch = batch_of(examples, rollouts)
         results = [self.call(name, function, batch) for name, function in self.functions.items()]
         # One (P, N) for each function, NaN without a verdict.
         values = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)
         weights = torch.tensor(self.weights, dtype=torch.float64)
         rewards = (weights[:, None, None] * values).nansum(0)  # (P, N)
         # After a failed call there is no verdict at all.
-        judged = ~values[weights != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
+        judged = ~values[weights != 0].isnan().all(0) & (not self.attempts.failed_calls)  # (P, N)
         # A rollout by itself has nothing that it is better or worse than.
         least = N if self.no_verdict == "group" else min(2, N)
         judged &= judged.sum(1, keepdim=True) >= least
@@ -105,43 +89,22 @@ class Rewards:
         self.count(values, judged)
         return rewards.float().to(rollouts.lengths.device)
 
-    def batch(self, examples: list[Example], rollouts) -> dict[str, list]:
-        """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
-        P, N = rollouts.lengths.shape
-        each = [example for example in examples for _ in range(N)]
-        batch: dict[str, list] = {}
-        for name in dict.fromkeys(name for example in examples for name in example.columns):
-            batch[name] = [example.columns.get(name) for example in each]
-        # The task's own reading of a column of this name.
-        batch.pop("prompt", None)
-        batch["prompts"] = [example.prompt for example in each]
-        batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
-        batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
-        for place, example in enumerate(each):
-            if not isinstance(example.prompt, str):
-                message = {"role": "assistant", "content": batch["completions"][place]}
-                batch["completions"][place] = [message]
-        return batch
-
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""
         self.totals.sum("rewards/rollouts_left_out", (~judged).sum())
-        self.count_left_out((~judged.any(1)).sum())
+        self.attempts.count(self.totals, (~judged.any(1)).sum())
         found = dict(zip(self.functions, values))
         if len(found) > 1:
             right = is_success(values)
             differ = (right.any(0) & ~right.all(0)).double()  # (P, N)
-            found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
+            # A function may be called so.
+            name = free_name("disagreement", found)
+            found[name] = differ.where(~values.isnan().any(0), torch.nan)
         for name, column in found.items():
             known = column[~column.isnan()]
             total = known.sum()
             self.totals.mean(f"rewards/{name}/mean", total, len(known))
             self.totals.std(f"rewards/{name}/std", total, (known**2).sum(), len(known))
-
-    def count_left_out(self, groups: Any):
-        """Add the groups that a call leaves out, and its faults."""
-        self.totals.sum("rewards/groups_left_out", groups)
-        self.totals.sum("rewards/failed_calls", self.failed_calls)
 
     def counted(self) -> Totals:
         """Return the statistics since the last time; a step in rounds has several calls."""
@@ -175,7 +138,7 @@ class Rewards:
             return checked(result, size)
 
         chat = any(isinstance(completion, list) for completion in batch["completions"])
-        values = self.attempt(name, run, lambda: batch, CHAT if chat else "")
+        values = self.attempts.attempt(name, run, lambda: batch, CHAT if chat else "")
         return [math.nan] * size if values is None else values
 
     def taken(self, name: str, function: Callable, batch: dict) -> dict:
@@ -194,57 +157,14 @@ class Rewards:
             ) from None
         return taken
 
-    def attempt(
-        self, name: str, run: Callable[[], T], batch: Callable[[], dict], hint: str = ""
-    ) -> T | None:
-        """Return run(), which calls other people's code, or None if it fails.
 
-        A failure is named, with the hint, counted and its batch saved. With errors "stop" it ends
-        the run.
-        """
-        if self.timeout:
-            # This ends code in C, too, that lets no thread run. 2 is standard error.
-            faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
-        try:
-            # Autograd stays on in this process, even if other people's code turns it off.
-            with torch.set_grad_enabled(torch.is_grad_enabled()):
-                return run()
-        except UsageError:
-            raise
-        except WrongAnswer as wrong:
-            error = f"returned {wrong}"
-            hint = ""
-        except FAULTS as raised:
-            error = describe_error(raised)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-        self.failed_calls += 1
-        file = self.save(name, error, batch())
-        said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
-        if self.errors == "stop":
-            raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
-        warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
-        return None
-
-    def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
-        """Write the batch as JSONL, one rollout a line, in place of an earlier one."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
-        with open(file, "w", encoding="utf-8") as out:
-            for values in zip(*batch.values()):
-                row = {"error": error, "function": name} | dict(zip(batch, values))
-                out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
-        return file
-
-
-class Verdicts(Rewards):
+class Verdicts:
     """A task's own rewards, whose failures are treated as those of reward functions."""
 
-    subject = "the task"
-
     def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
-        super().__init__([task.rewards], errors=errors, directory=directory)
         self.task = task
+        self.attempts = Attempts("the task", errors, directory=directory)
+        self.totals = Totals()  # since counted() was called
 
     def __call__(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
@@ -259,27 +179,87 @@ class Verdicts(Rewards):
                 raise WrongAnswer("a reward that is not a finite number")
             return rewards
 
-        self.failed_calls = 0.0
+        self.attempts.failed_calls = 0.0
         name = task_class(self.task).__name__
-        rewards = self.attempt(name, run, lambda: self.batch(examples, rollouts))
-        self.count_left_out(P * self.failed_calls)
+        rewards = self.attempts.attempt(name, run, lambda: batch_of(examples, rollouts))
+        self.attempts.count(self.totals, P * self.attempts.failed_calls)
         if rewards is None:
             return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
 
+    def counted(self) -> Totals:
+        """Return the statistics since the last time."""
+        totals = self.totals
+        self.totals = Totals()
+        return totals
+
+    def means(self) -> Metrics:
+        """Return nothing: no function has a mean beside that of the rewards."""
+        return {}
+
+
+class Labels:
+    """A classifier's rewards by its task, NaN without a verdict; they have no statistics."""
+
+    def __init__(self, task: Task):
+        self.task = task
+
+    def __call__(self, examples: Any, rollouts: Any) -> Tensor:
+        """Return the rewards (P_local, N) of classes drawn for images."""
+        return self.task.rewards(examples, rollouts)
+
+    def counted(self) -> Totals:
+        return Totals()
+
+    def means(self) -> Metrics:
+        return {}
+
+
+class RewardSource(Protocol):
+    """What a Judge asks."""
+
+    def __call__(self, examples: Any, rollouts: Any) -> Tensor:
+        """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
+
+    def counted(self) -> Totals:
+        """Return the statistics since the last time."""
+
+    def means(self) -> Metrics:
+        """Return the mean of each reward function over all ranks, which must all ask."""
+
 
 @dataclass
 class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N)."""
+    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N).
 
-    rewards: Callable[..., Tensor]
-    verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
-    validation: "Judge | None" = None  # judges evaluations, with statistics of its own
+    Training and evaluation have one each, because the statistics of a step follow an evaluation.
+    """
+
+    verdicts: RewardSource
     finished_only: bool = False  # gives 0 to responses that were cut by the length limit
 
     def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
-        rewards = self.rewards(examples, rollouts)
+        rewards = self.verdicts(examples, rollouts)
         return rewards * rollouts.finished if self.finished_only else rewards
+
+
+def batch_of(examples: list[Example], rollouts) -> dict[str, list]:
+    """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
+    P, N = rollouts.lengths.shape
+    each = [example for example in examples for _ in range(N)]
+    batch: dict[str, list] = {}
+    for name in dict.fromkeys(name for example in examples for name in example.columns):
+        batch[name] = [example.columns.get(name) for example in each]
+    # The task's own reading of a column of this name.
+    batch.pop("prompt", None)
+    batch["prompts"] = [example.prompt for example in each]
+    batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
+    batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
+    for place, example in enumerate(each):
+        if not isinstance(example.prompt, str):
+            message = {"role": "assistant", "content": batch["completions"][place]}
+            batch["completions"][place] = [message]
+    return batch
 
 
 def count_faults(totals: Totals):
@@ -303,7 +283,7 @@ def awaited(coroutine: Coroutine) -> object:
 
 
 def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
-    """Return the functions by name, a second one of a name as name_2."""
+    """Return the functions by name, a second one of a name as name_2, a third as name_3."""
     result: dict[str, Callable] = {}
     for function in functions:
         if isinstance(function, str):
@@ -319,10 +299,18 @@ def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
                 " **columns), or an object that is called so"
             )
         name = getattr(function, "__name__", type(function).__name__)
-        while name in result:
-            name += "_2"
-        result[name] = function
+        result[free_name(name, result)] = function
     return result
+
+
+def free_name(name: str, names: Container[str]) -> str:
+    """Return a name that is none of `names`: itself, or else name_2, name_3 and so on."""
+    free = name
+    number = 1
+    while free in names:
+        number += 1
+        free = f"{name}_{number}"
+    return free
 
 
 def task_class(task: Task) -> type[Task]:

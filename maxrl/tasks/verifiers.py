@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
+from maxrl.system import distributed
 from maxrl.system.sandbox import Pool, SandboxError, TooSlow
 from maxrl.system.tables import as_text
 
@@ -244,10 +245,9 @@ SECONDS = 5.0  # of CPU time for one comparison, which usually takes 0.02
 
 
 def _processes() -> int:
-    """Return how many cores belong to this process, of which torchrun starts several."""
-    on_linux = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-    return min(max(cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)), 1), 16)
+    """Return how many cores are this process's share, of which torchrun starts several."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return min(max(distributed.cores() // ranks, 1), 16)
 
 
 POOL = Pool("math-verify", "maxrl.tasks.latex", (["boxed", "1/2", "0.5"], True), _processes())

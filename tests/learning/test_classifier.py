@@ -13,6 +13,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.learning.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.run.evaluation import class_metrics
+from maxrl.sampling.rollouts import with_verdict
 from maxrl.system.totals import Totals
 from maxrl.tasks.images import ImageBatch, Images
 from tests.helpers.classified import Plain, pictures
@@ -67,6 +68,41 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, N, image, label):
     policy.backward(rollouts, advantages * probability[:, None] * len(drawn))
     # A loss goes down.
     close(-model.logits.grad, grad_p * weight(name, pi[label].item(), rollouts=N, **options))
+
+
+@pytest.mark.parametrize("judged", [[0, 2], [3], []])
+def test_images_without_a_verdict_are_left_out(judged):
+    """The gradient and the divisor are those of the other images alone; without any the gradient
+    is 0.
+    """
+    rows = torch.tensor([0, 1, 0, 1])
+    labels = torch.tensor([2, 0, 1, 1])
+    drawn = torch.tensor([[0, 1, 2], [0, 1, 1], [1, 1, 2], [0, 0, 1]])  # a right one in each row
+    model = Table()
+    policy = ClassifierPolicy(model, "abc")
+
+    def draws(chosen):
+        examples = images_of(rows[chosen].tolist(), labels[chosen].tolist())
+        logits = policy.logits(examples.images)
+        return Draws(drawn[chosen], logits, examples.labels, policy.classes)
+
+    rewards = torch.full((4, 3), math.nan, dtype=F64)
+    rewards[judged] = (drawn == labels[:, None]).double()[judged]
+    kept, verdicts = with_verdict(draws([0, 1, 2, 3]), rewards)
+    assert verdicts.shape == (len(judged), 3)
+    assert torch.equal(kept.drawn, drawn[judged])
+    advantages = ADVANTAGES["maxrl"](verdicts) if judged else verdicts
+    stats = policy.backward(kept, advantages).metrics()
+    assert stats["images"] == len(judged)
+    gradient = model.logits.grad
+    if not judged:
+        assert stats["loss"] == 0
+        assert not gradient.any()
+        return
+    assert gradient.any()
+    model.logits.grad = None
+    assert policy.backward(draws(judged), advantages).metrics() == stats
+    close(gradient, model.logits.grad)
 
 
 # ------------------------------------------------- draws

@@ -162,7 +162,9 @@ def gpus(monkeypatch):
 
 def test_parallel_runs_share_what_there_is(gpus, monkeypatch):
     """A GPU each, or more runs than GPUs share those; a number of threads that was set stays."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    # A job with 8 of the machine's cores.
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
     gpus(0)
     assert grid.slots_of(2) == [{"OMP_NUM_THREADS": "4"}] * 2
     for count, variables, names in (

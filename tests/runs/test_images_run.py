@@ -17,6 +17,7 @@ from maxrl.models import checkpoint, from_config
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.run.recipes import RECIPES
+from maxrl.system.arguments import typed
 from maxrl.system.files import read_json
 from maxrl.tasks.images import Images
 from tests.helpers.command_lines import with_overrides
@@ -140,6 +141,41 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(shards, shell, monkeypatch
     refused(none, "no test split", "--split train or validation")
     said = passed(shell("eval.py", "cut", "--split", "validation", "--k", "1,2"))
     assert "8 images, exact" in said
+
+
+# No verdict on the images of a few classes, then on none of a whole step.
+UNSURE = """
+import torch
+from maxrl.tasks.images import Images
+
+class Unsure(Images):
+    calls = 0
+
+    def rewards(self, examples, rollouts):
+        Unsure.calls += 1
+        known = (examples.labels > 5) & (Unsure.calls != 2)
+        return super().rewards(examples, rollouts).where(known[:, None], torch.nan)
+"""
+
+
+def test_images_without_a_verdict_are_left_out(recipe, shell):
+    """Of a task with rewards of its own; a step without any verdict moves nothing."""
+    Path("unsure.py").write_text(UNSURE)
+    options = [f"--task.{name}={typed(value)}" for name, value in recipe.task_options.items()]
+    due = "--steps 3 --save-every 1 --out run"
+    passed(shell("train.py", "glyphs", "--task", "unsure.py:Unsure", *options, *due.split()))
+    judged, none, again = column("run", "images")
+    assert 0 < judged < 32
+    assert 0 < again < 32
+    assert none == 0
+    assert column("run", "skipped_updates") == [0, 0, 0]
+    assert column("run", "reward")[1] is None
+    assert column("run", "loss")[1] == 0
+    one, two, three = (
+        load_file(f"run/step-00000{step}/model.safetensors")["fc.weight"] for step in (1, 2, 3)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(two, three)
 
 
 def resnet(classes: int):

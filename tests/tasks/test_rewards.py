@@ -107,6 +107,24 @@ def test_weighted_sum_and_statistics_by_hand():
     assert stats["rewards/right/mean"] == 0.5
 
 
+def test_functions_of_one_name_are_counted():
+    judge = Rewards([length, length, right, length])
+    assert [*judge.functions] == ["length", "length_2", "right", "length_3"]
+
+
+def test_a_function_called_as_the_metric_of_disagreement():
+    """It keeps its name, and the share of rollouts on which the functions disagree has another."""
+
+    def disagreement(completions):
+        return [1.0] * 6
+
+    _, stats = rewarded([right, disagreement], (), COLUMNS)
+    assert stats["rewards/disagreement/mean"] == 1
+    assert stats["rewards/disagreement_2/mean"] == 0.5
+    assert rewarded([right, right], (), COLUMNS)[1]["rewards/disagreement/mean"] == 0
+    assert rewarded([disagreement])[1].keys() & {"rewards/disagreement_2/mean"} == set()
+
+
 # None from one function leaves its term out, from all of them the rollout's group: rows three and
 # four have two verdicts of three, one of three, all of them. One rollout by itself is compared with
 # nothing. A function of weight 0 is only looked at, and gives no verdict.

@@ -84,7 +84,8 @@ class MaxRLTrainer:
             **adapter(peft_config),
         )
         self.cfg = setup.resolved(cfg, self.task, world)
-        self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        judges = setup.choose_judges(cfg, self.task, self.validation, functions)
+        self.judge, self.eval_judge = judges
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -145,12 +146,12 @@ class MaxRLTrainer:
             # An earlier call may have trained the policy, and failed within a step.
             if self.begun:
                 self.policy = None
-                assert self.judge.verdicts is not None
                 self.judge.verdicts.counted()
             self.begun = True
             policy = self.started(run.resumed)
             optimizer = make_optimizer(cfg, policy.model)
-            loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
+            judges = self.judge, self.eval_judge
+            loop.train(cfg, run, self.task, self.validation, *judges, policy, optimizer)
             distributed.barrier()
         if run.stopped:
             cli.leave(STOPPED, spared=before)
@@ -176,9 +177,7 @@ class MaxRLTrainer:
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
         if self.validation is None:
             raise UsageError("evaluate() needs an eval_dataset")
-        found = evaluation.evaluate(
-            self.cfg, self.started(), self.validation, self.judge.validation
-        )
+        found = evaluation.evaluate(self.cfg, self.started(), self.validation, self.eval_judge)
         metrics = underscored(found)
         now = {"step": self.state.global_step, "epoch": self.state.epoch}
         self.state.log_history.append(metrics | now)

@@ -1,5 +1,5 @@
-"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md, and
-that of the front page."""
+"""MaxRL minus GRPO on the test prompts of the studies of sequences: the tables of results/README.md
+and of the front page."""
 
 import numpy as np
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,29 +121,26 @@ def save(fig, file: Path | None, caption: str, told: str = "") -> bytes:
     return image.getvalue()
 
 
-def colour(name: str) -> str | None:
-    """The colour of a method; the suffix of a name such as maxrl-1024 does not matter."""
-    return looks(name)[1]
+class Look(NamedTuple):
+    """How a method appears in figures and tables."""
+
+    label: str
+    colour: str | None  # None for matplotlib's next one
+    marker: str
 
 
-def marker(name: str) -> str:
-    """The marker of a method."""
-    return looks(name)[2]
+def look(name: str) -> Look:
+    """The look of a row such as maxrl or maxrl-128, whose label is "MaxRL, 128".
 
-
-def looks(name: str) -> tuple:
-    """Name, colour and marker; a method that is not in STYLE has matplotlib's next colour."""
-    name = name.lower()
-    return STYLE.get(name) or STYLE.get(name.partition("-")[0]) or (name, None, "o")
-
-
-def called(name: str) -> str:
-    """The name of a row in a legend: maxrl-128 is "MaxRL, 128"."""
+    What follows the dash matters for colour and marker only if STYLE has the whole name.
+    """
     method, dash, rest = name.partition("-")
-    if method.lower() not in STYLE:
-        return name
-    label = STYLE[method.lower()][0]
-    return f"{label}, {rest}" if dash else label
+    plain = STYLE.get(method.lower())
+    _, colour, marker = STYLE.get(name.lower()) or plain or (name, None, "o")
+    label = plain[0] if plain else name
+    if plain and dash:
+        label = f"{label}, {rest}"
+    return Look(label, colour, marker)
 
 
 def coverage(curves: dict[str, dict], file: Path, caption: str):
@@ -155,7 +152,8 @@ def coverage(curves: dict[str, dict], file: Path, caption: str):
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
-        style = {"label": called(name), "color": colour(name), "marker": marker(name)}
+        of = look(name)
+        style = {"label": of.label, "color": of.colour, "marker": of.marker}
         style |= {"linestyle": ":" if name == "guess" else "-"}
         (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
         ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
@@ -185,8 +183,9 @@ def training(
     fig, axes = figure(len(panels))
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
-            style = {"color": colour(name) or f"C{place}", "label": called(name)}
-            style |= {"linestyle": DASHES[place % 2], "marker": marker(name)}
+            of = look(name)
+            style = {"color": of.colour or f"C{place}", "label": of.label}
+            style |= {"linestyle": DASHES[place % 2], "marker": of.marker}
             curve(ax, seeds, key, style)
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
@@ -262,7 +261,8 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
         for place, name in enumerate(names):
-            style = {"color": colour(name) or f"C{place}", "label": called(Path(name).name)}
+            style = {"color": look(name).colour or f"C{place}"}
+            style["label"] = look(Path(name).name).label
             with refusing(f"--weights {name}: ", KeyError, TypeError, ValueError):
                 rule = find(name)
                 ax.plot(p, weight(rule, p, rollouts=rollouts), **style)

@@ -148,13 +148,13 @@ def draw_line(ax, one: dict):
     """Draw a line; None where it needs no entry in the legend."""
     x, y = (np.array(one[key], float) for key in "xy")
     like = one.get("like", one["name"])
-    color = plots.colour(like)
+    color = plots.look(like).colour
     points = one.get("points")
     for seed in one.get("seeds", ()):
         thin = {"ls": "none", "marker": ".", "ms": 4} if points else {"lw": 0.7}
         ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
     few = len(x) <= 20
-    marker = plots.marker(like)
+    marker = plots.look(like).marker
     dashes = (
         "--" if one.get("paper") or one.get("dashed") else ":" if one["name"] == "guess" else "-"
     )
@@ -165,7 +165,7 @@ def draw_line(ax, one: dict):
         style |= {"mfc": "white"}
     if one.get("hollow"):
         style |= {"mfc": "white", "ms": 4.5}
-    (drawn,) = ax.plot(x, y, label=plots.called(one["name"]), color=color, **style)
+    (drawn,) = ax.plot(x, y, label=plots.look(one["name"]).label, color=color, **style)
     if "band" in one:
         band = np.array(one["band"], float)
         if points or one.get("bars"):
@@ -228,7 +228,7 @@ def picture(numbers: dict, file: Path):
     order = sorted(known, key=lambda name: (styles.index(name.partition("-")[0]), name))
     order += sorted(set(legend) - set(known))
     about = {"title": textwrap.fill(numbers["caption"], 140), "title_fontsize": 8}
-    widest = max((len(plots.called(name)) for name in order), default=0)
+    widest = max((len(plots.look(name).label) for name in order), default=0)
     about["ncols"] = max(1, min(len(order), 105 // (widest + 8)))
     fig.legend(handles=[legend[name] for name in order], loc="outside lower center", **about)
     fig.suptitle(textwrap.fill(numbers["title"], 92), fontsize=11, fontweight="bold")

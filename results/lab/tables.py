@@ -3,10 +3,15 @@
 import statistics
 from collections.abc import Iterable
 
-from maxrl.analysis.plots import called
+from maxrl.analysis.plots import look
 from results.lab.intervals import ahead, interval, side_by_side, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
+
+
+def label_of(name: str) -> str:
+    """What a row such as maxrl-128 is called."""
+    return look(name).label
 
 
 def table(columns: Iterable, rows: Iterable[Iterable]):
@@ -88,7 +93,7 @@ def over_blocks(title: str, curves: dict, labels: Iterable):
     table([title, *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO"], rows)
 
 
-def class_levels(title: str, found: dict, names, k: int, naming=called):
+def class_levels(title: str, found: dict, names, k: int, naming=label_of):
     """Means over seeds of class_means() at 1 and k, and each seed's pass@1."""
     rows = []
     for name in names:
@@ -96,13 +101,13 @@ def class_levels(title: str, found: dict, names, k: int, naming=called):
     table([title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed"], rows)
 
 
-def behind(title: str, found: dict, names, k: int, naming=called):
+def behind(title: str, found: dict, names, k: int, naming=label_of):
     """Cross-entropy minus each of class_means() at 1 and k."""
     gaps = {naming(name): found["supervised"] - found[name] for name in names}
     summary(title, ("pass@1", f"pass@{k}", "top-1"), gaps, "+")
 
 
-def lost(rates: dict, names, naming=called):
+def lost(rates: dict, names, naming=label_of):
     """Images that 1,024 rollouts seldom meet, and those that one rollout does, of image_rates()."""
     rows = {}
     for name in names:

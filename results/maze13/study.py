@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, means, paired, runs, tested
 from results.lab.figures import (
@@ -16,7 +15,7 @@ from results.lab.figures import (
 )
 from results.lab.intervals import side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import leads, pass_columns, summary, table
+from results.lab.tables import label_of, leads, pass_columns, summary, table
 
 SIZE9 = "--task.directory data/maze/9x9-ten"
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13 --max-response 40"
@@ -150,7 +149,7 @@ def at_equal(of: str, found: dict) -> dict:
     gaps = {}
     for pair in PAIRS:
         own, theirs = ([(clock(rows, of), rows) for rows in found[name].values()] for name in pair)
-        gaps[" minus ".join(map(called, pair))] = at_clocks(own, theirs)
+        gaps[" minus ".join(map(label_of, pair))] = at_clocks(own, theirs)
     return gaps
 
 
@@ -224,7 +223,7 @@ def samples_to_match():
             ]
             cells = ["more than 64" if np.isnan(k) else f"{k:.1f}" for k in [needed, *each]]
             times = "" if np.isnan(needed) else f"{MOST / needed:.1f}"
-            title = f"{called(one)} for {MOST} of {called(other)}"
+            title = f"{label_of(one)} for {MOST} of {label_of(other)}"
             lines.append([title, cells[0], times, " / ".join(cells[1:])])
     table(["samples to match, test", "of the mean curves", "times fewer", "seed by seed"], lines)
 
@@ -237,7 +236,7 @@ def noise(values: dict):
         spread = gaps.mean(1).std(0, ddof=1)
         error = (gaps.var(1, ddof=1) / gaps.shape[1]).mean(0) ** 0.5
         cells = [f"{cell:.3f}" for both in zip(spread, error) for cell in both]
-        rows.append([f"{called(name)} minus {called(other)}", *cells])
+        rows.append([f"{label_of(name)} minus {label_of(other)}", *cells])
     heads = [head for k in TESTED for head in (f"pass@{k}, spread over seeds", "error over mazes")]
     table(["standard deviations, test", *heads], rows)
 
@@ -252,9 +251,9 @@ def tables():
     summary(f"seeds {seeds}, test, 95 %", pass_columns(TESTED), passed)
     gaps = {}
     for name, other in PAIRS:
-        gaps[f"{called(name)} minus {called(other)}"] = passed[name] - passed[other]
+        gaps[f"{label_of(name)} minus {label_of(other)}"] = passed[name] - passed[other]
     leads("test, paired by seed", pass_columns(TESTED), gaps)
-    gained = {called(name): passed[name] - passed["base"] for name in found}
+    gained = {label_of(name): passed[name] - passed["base"] for name in found}
     leads("test, minus before RL", pass_columns(TESTED), gained)
     samples_to_match()
     for of in ("seconds", "rollouts"):

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage
 from results.lab.data import RESULTS, evaluations, means, runs, tested
 from results.lab.figures import guess_level, panel, seed_curves
 from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import evaluation, from_bases, product, seed_models
-from results.lab.tables import leads, pass_columns, summary, table
+from results.lab.tables import label_of, leads, pass_columns, summary, table
 
 DATA = "--task.directory data/maze/9x9-ten"
 BASES = {"strong": ".08", "weak": ".015"}
@@ -145,14 +144,14 @@ def tables():
     summary("test, 95 % over seeds", pass_columns(KS), passed)
     gaps = {}
     for method, (adamw, muon) in BEST.items():
-        gaps[f"{called(method)}: Muon minus AdamW"] = (
+        gaps[f"{label_of(method)}: Muon minus AdamW"] = (
             passed[f"{method}-{muon}"] - passed[f"{method}-{adamw}"]
         )
     for place, name in enumerate(("AdamW", "Muon")):
         grpo = passed[f"grpo-{BEST['grpo'][place]}"]
         for method in ("maxrl", "rounds"):
             own = passed[f"{method}-{BEST[method][place]}"]
-            gaps[f"{name}: {called(method)} minus GRPO"] = own - grpo
+            gaps[f"{name}: {label_of(method)} minus GRPO"] = own - grpo
     leads("test, paired by seed", pass_columns(KS), gaps)
     for task, ks in (("texts", KS), ("smollm2", (*KS, 16))):
         if (RESULTS / f"muon/{task}-test.json").exists():

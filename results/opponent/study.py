@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from results.lab.data import RESULTS, evaluations, means, read_json, runs
 from results.lab.intervals import side_by_side
 from results.lab.runs import product
-from results.lab.tables import table
+from results.lab.tables import label_of, table
 
 DATA = "--task.directory data/maze/9x9-ten"
 # Neither is a seed of another study.
@@ -99,4 +98,4 @@ def tables():
 
 def called_arm(arm: str) -> str:
     method, _, rest = arm.partition("-")
-    return f"{called(method)}, {rest.replace('-lr', ', rate ')}"
+    return f"{label_of(method)}, {rest.replace('-lr', ', rate ')}"

@@ -1,10 +1,9 @@
 """Other methods of the paper's Table 3 on 9x9 mazes from strong bases, beside MaxRL and GRPO."""
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage
 from results.lab.data import runs, tested
 from results.lab.runs import evaluation, product
-from results.lab.tables import leads, pass_columns, summary, table
+from results.lab.tables import label_of, leads, pass_columns, summary, table
 from results.muon.study import KS, MEASURED, OPTIMIZERS, RL, SEEDS, arm_rows
 
 # PKPO's k and the smoothing's gamma (.05, as it is without an option) are the paper's.
@@ -64,7 +63,7 @@ def tables():
     summary("test, 95 % over seeds", pass_columns(TESTED), passed)
     gaps = {}
     for other in [*BEST, "grpo-kl.04"]:
-        gaps[f"MaxRL minus {called(other)}"] = passed["maxrl"] - passed[other]
+        gaps[f"MaxRL minus {label_of(other)}"] = passed["maxrl"] - passed[other]
     for name in BEST:
-        gaps[f"{called(name)} minus GRPO, kl.04"] = passed[name] - passed["grpo-kl.04"]
+        gaps[f"{label_of(name)} minus GRPO, kl.04"] = passed[name] - passed["grpo-kl.04"]
     leads("test, paired by seed", pass_columns(TESTED), gaps)

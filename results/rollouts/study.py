@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage
 from results.lab.data import paper, tested
 from results.lab.figures import panel, penalised, seed_curves, theirs
 from results.lab.runs import evaluation, product
-from results.lab.tables import leads, pass_columns, summary
+from results.lab.tables import label_of, leads, pass_columns, summary
 from results.maze13.study import BEST, KS, METHODS, RL, SEEDS
 
 # The first seeds of the 13x13 mazes, whose models with 32 rollouts are those of that study.
@@ -74,12 +73,12 @@ def tables():
     for own, other in zip(*map(arms_by_rollouts, SCALED)):
         gaps[f"{own.rpartition('-')[2]} rollouts"] = found[own] - found[other]
     columns = pass_columns(EXPLORED)
-    leads(f"{called(SCALED[0])} minus {called(SCALED[1])}, test", columns, gaps)
+    leads(f"{label_of(SCALED[0])} minus {label_of(SCALED[1])}, test", columns, gaps)
     gains = {}
     for few, many in ((4, 128), (4, 16), (16, 128)):
         for name in SCALED:
             before, after = (np.log(found[f"{name}-{count}"]) for count in (few, many))
-            gains[f"{called(name)}, {few} to {many}"] = np.log(before / after)
+            gains[f"{label_of(name)}, {few} to {many}"] = np.log(before / after)
         own, other = list(gains.values())[-2:]
         gains[f"MaxRL minus GRPO, {few} to {many}"] = own - other
     # With the penalty for both, which MaxRL has with 4 rollouts and with 32 alone.

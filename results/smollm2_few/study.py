@@ -6,13 +6,12 @@ after fewer steps than its last MODEL-STEPS.
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, paper, passed, read_lines, runs, tested
 from results.lab.figures import guess_level, pair, seed_curves, seeds_said
 from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import evaluation, product, seed_models
-from results.lab.tables import pass_columns, summary, table
+from results.lab.tables import label_of, pass_columns, summary, table
 from results.smollm2_words.study import SFT, WORDS
 
 FEW = WORDS.replace("word_problems", "word_problems_32").replace("--eval-every 0", "")
@@ -113,7 +112,7 @@ def tables():
     levels, gaps, pooled = {}, {}, {}
     for seed in SEEDS:
         for model in ("base", *METHODS, *(best(seed, method) for method in METHODS)):
-            name = called(model.partition("-")[0])
+            name = label_of(model.partition("-")[0])
             steps = model.partition("-")[2] or (STEPS if model != "base" else "")
             after = f", {int(steps) // EPOCH} epochs" if steps else ""
             levels[f"seed {seed}, {name}{after}"] = right(seed, model)
@@ -126,7 +125,7 @@ def tables():
             pooled.setdefault(f"both seeds, MaxRL minus GRPO, {title}", []).append(own - other)
         for method in METHODS:
             gap = right(seed, method) - right(seed, "base")
-            gaps[f"seed {seed}, {called(method)} minus before RL"] = gap
+            gaps[f"seed {seed}, {label_of(method)} minus before RL"] = gap
     columns = [*pass_columns(KS), f"majority of {SAMPLES}"]
     summary("test, standard error over problems", columns, levels, cell=with_error)
     # The problems are the same for both seeds.
@@ -135,13 +134,13 @@ def tables():
     for k in (1, 8):
         rows = []
         for method, values in few_validation(k).items():
-            rows.append([called(method), *map(side_by_side, values.T)])
+            rows.append([label_of(method), *map(side_by_side, values.T)])
         heads = [f"epoch {epoch:.0f}" for epoch in epochs()]
         table([f"pass@{k}, validation, seed by seed", *heads], rows)
     rows = []
     for key, name in {"reward": "mean reward", "frac_unsolved": "no rollout is right"}.items():
         for method, values in training(key).items():
-            rows.append([f"{called(method)}, {name}", *map(side_by_side, values.T)])
+            rows.append([f"{label_of(method)}, {name}", *map(side_by_side, values.T)])
     spans = ["epochs 1 to 10", "11 to 20", "21 to 30"]
     table(["the 32 training problems, seed by seed", *spans], rows)
     boxes = []
@@ -150,7 +149,7 @@ def tables():
             lines = lines_of(seed, model)
             box = sum(line["with_box"] for line in lines) / SAMPLES / len(lines)
             published = with_error(passed(lines, SAMPLES, [1], "published")[0])
-            boxes.append([f"seed {seed}, {called(model)}", f"{box:.3f}", published])
+            boxes.append([f"seed {seed}, {label_of(model)}", f"{box:.3f}", published])
     table(["test", "with a box", "published verdict, pass@1"], boxes)
 
 

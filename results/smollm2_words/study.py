@@ -7,12 +7,11 @@ wrote, a line a problem; MODEL-STEPS is a shorter run.
 import numpy as np
 
 from maxrl.analysis import plots
-from maxrl.analysis.plots import called
 from results.lab.data import RESULTS, passed, read_lines, runs
 from results.lab.figures import curve, guess_level, level, panel
 from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import from_bases, product
-from results.lab.tables import leads, pass_columns, summary, table
+from results.lab.tables import label_of, leads, pass_columns, summary, table
 
 WORDS = "--task.directory word_problems --max-response 64 --eval-every 0"
 SFT = f"train.py gsm8k_smollm2_135m_sft {WORDS} --steps 10"
@@ -98,7 +97,7 @@ def samples_by_model(where: str) -> dict[tuple[int, str], list[dict]]:
 
 
 def named(model: str) -> str:
-    return f"{called(model)} steps" if "-" in model else called(model)
+    return f"{label_of(model)} steps" if "-" in model else label_of(model)
 
 
 def side_by_side_rows(found: dict, title: str) -> list[list]:
@@ -143,7 +142,7 @@ def over_seeds(found: dict, title: str):
                 passed(found[seed, model], 64, KS) - passed(found[seed, other], 64, KS)
                 for seed in seeds
             ]
-            gaps[f"{called(model)} minus {called(other)}"] = np.mean(gap, 2).T
+            gaps[f"{label_of(model)} minus {label_of(other)}"] = np.mean(gap, 2).T
     if gaps:
         leads(f"{title}, 95 % over seeds", pass_columns(KS), gaps)
 
@@ -198,7 +197,7 @@ def seed_by_seed() -> dict:
                 x = [seeds.index(seed) + 0.12 * (place - 2) for seed in known]
                 y = [passed(found[seed, name], 64, [k]).mean() for seed in known]
                 if known:
-                    lines.append(curve(name, x, y, points=plots.marker(name) or "_"))
+                    lines.append(curve(name, x, y, points=plots.look(name).marker or "_"))
             ticks = {"xticks": [*range(len(seeds))], "xticklabels": [f"seed {i}" for i in seeds]}
             each = panel(title, "", f"pass@{k}, test", lines, **ticks)
             each["levels"] = guess_level(GUESSED[where], k)

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from results.lab.data import evaluations, means, runs
 from results.lab.intervals import interval
 from results.lab.runs import evaluation, product
-from results.lab.tables import leads, pass_columns, table
+from results.lab.tables import label_of, leads, pass_columns, table
 from results.ten_seeds.curves import FIGURES
 from results.ten_seeds.found import (
     ARMS,
@@ -157,7 +156,7 @@ def arm_levels(base: str, seeds: list[int]):
         longest = f"{np.max(lengths):.0f}" if some else ""
         count = f"{sum(map(collapsed, some))} of {len(some)}" if some else ""
         one = f"{sum(each[-1] - each[0] < ONE_ANSWER for each in found)} of {len(found)}"
-        lines.append([called(arm), *cells, count, one, last, longest])
+        lines.append([label_of(arm), *cells, count, one, last, longest])
     ends = ["collapsed", "one answer a maze", "tokens, last 100 steps", "in the longest 100"]
     table([f"{base} base, {len(seeds)} seeds", *pass_columns([*KS, 512]), *ends], lines)
 
@@ -170,7 +169,7 @@ def gaps(base: str, seeds: list[int], what: str) -> dict[str, np.ndarray]:
         for seed in seeds:
             ours, other = (at(base, seed, *model, KS) for model in same(base, pair, seed, what))
             values.append(ours - other)
-        found[" minus ".join(map(called, pair))] = np.transpose(values)
+        found[" minus ".join(map(label_of, pair))] = np.transpose(values)
     return found
 
 
@@ -196,8 +195,8 @@ def of_grpo():
     rows = {}
     for arm in ("grpo", "maxrl"):
         large = own.get(f"{arm}-64", {})
-        rows[f"{called(arm)}, 16 prompts"] = {seed: own[arm][seed] for seed in large}
-        rows[f"{called(arm)}, 64 prompts"] = large
+        rows[f"{label_of(arm)}, 16 prompts"] = {seed: own[arm][seed] for seed in large}
+        rows[f"{label_of(arm)}, 64 prompts"] = large
     rows = {name: seeds for name, seeds in rows.items() if seeds}
     if rows:
         losses("weak base, first → last 40 of 1,000 steps", rows)
@@ -208,7 +207,7 @@ def of_grpo():
         losses("GRPO with one change, first → last 40 of 300 steps", {"none": usual} | changed)
     slow = runs("ten_seeds", "weak/slow/", "", STEPS)
     if slow:
-        rows = {called(arm): seeds for arm, seeds in slow.items()}
+        rows = {label_of(arm): seeds for arm, seeds in slow.items()}
         losses("rate 3e-5, first → last 40 of 1,000 steps", rows)
 
 

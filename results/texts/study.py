@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from maxrl.analysis.plots import called
 from maxrl.analysis.table import coverage, over_seeds
 from results.lab.data import by_seed, paired, runs, tested
 from results.lab.figures import (
@@ -16,7 +15,7 @@ from results.lab.figures import (
 )
 from results.lab.intervals import ahead, interval, side_by_side, with_error
 from results.lab.runs import evaluation, from_bases, seed_models
-from results.lab.tables import differences, leads, levels, pass_columns, summary, table
+from results.lab.tables import differences, label_of, leads, levels, pass_columns, summary, table
 
 TASKS = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}
 KS = [1, 8, 64, 256]
@@ -46,7 +45,7 @@ def word_problem_tables():
     levels(found, ks, runs("texts", "words/"), prompts="problems")
     differences(found, ks, "word problems, ", prompts="problems")
     votes = over_seeds(results, lambda row: np.mean(row["majority"]))  # {name: (seeds,)}
-    rows = [[called(name), interval(right), side_by_side(right)] for name, right in votes.items()]
+    rows = [[label_of(name), interval(right), side_by_side(right)] for name, right in votes.items()]
     gap = votes["maxrl"] - votes["grpo"]
     rows.append(["MaxRL minus GRPO", interval(gap, "+"), ahead(gap)])
     title = f"majority vote of {results['samples']}, 95 % over seeds"
@@ -62,7 +61,7 @@ def small_tables():
             shares = [row["clipped"] for rows in kept[name].values() for row in rows]
             means = np.array([values.mean(0) for values in seeds.values()])  # (seeds, ks)
             rows.append(
-                [f"`{task}`", called(name), *map(interval, means.T), f"{np.mean(shares):.0%}"]
+                [f"`{task}`", label_of(name), *map(interval, means.T), f"{np.mean(shares):.0%}"]
             )
         for seed, values in found["maxrl"].items():
             each[f"`{task}`, seed {seed}"] = (values - found["grpo"][seed]).T  # (ks, prompts)

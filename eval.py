@@ -32,7 +32,7 @@ from maxrl.run.evaluation import judge_samples
 from maxrl.run.evaluation_options import Asked
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
-from maxrl.system.arguments import check_least, named, parse
+from maxrl.system.arguments import check_least, name_and_path, parse
 from maxrl.system.errors import UsageError
 from maxrl.system.totals import Totals
 from maxrl.tasks import Task
@@ -76,7 +76,7 @@ def check(args: argparse.Namespace):
     if args.plot:
         plots.require(args.plot)
     args.checkpoints = [
-        (name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)
+        (name, checkpoint.find(path)) for name, path in map(name_and_path, args.checkpoints)
     ]
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]

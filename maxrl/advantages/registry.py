@@ -153,9 +153,9 @@ def find(rule):
         return rule if hasattr(rule, "known") else own(getattr(rule, "__name__", "this rule"), rule)
     if rule in ADVANTAGES or ":" not in str(rule):
         return ADVANTAGES[rule]
-    from maxrl.system.user_code import imported
+    from maxrl.system.user_code import import_object
 
-    return own(rule, imported(rule, "--estimator"))
+    return own(rule, import_object(rule, "--estimator"))
 
 
 def own(name: str, formula):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxrl.system.arguments import check_least, check_output, named
+from maxrl.system.arguments import check_least, check_output, name_and_path
 from maxrl.system.errors import UsageError, escape_output, refusing
 from maxrl.system.files import json_lines, write_bytes
 
@@ -291,7 +291,7 @@ def read_runs(words: list[str]) -> dict[str, list]:
     """{name: the rows of metrics.jsonl, for each of its runs} of words [NAME=]RUN."""
     runs: dict[str, list] = {}
     for word in words:
-        name, path = named(word)
+        name, path = name_and_path(word)
         runs.setdefault(name, []).append(read_metrics(path))
     return runs
 

@@ -17,7 +17,7 @@ from string import Template
 
 from maxrl.analysis import plots
 from maxrl.system import files
-from maxrl.system.arguments import check_output, named
+from maxrl.system.arguments import check_output, name_and_path
 from maxrl.system.errors import refusing
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -37,7 +37,7 @@ class Run:
 
 def read(text: str) -> Run:
     """Read a run of the command line, written [NAME=]DIRECTORY."""
-    name, path = named(text)
+    name, path = name_and_path(text)
     folder = Path(path)
     with refusing(f"{path} is no run directory: ", OSError, ValueError, LookupError, TypeError):
         recipe = files.read_json(folder / "recipe.json")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from maxrl.models.lora import PROJECTIONS
-from maxrl.system.arguments import check_least, dashed, fitted, typed
+from maxrl.system.arguments import as_type, check_least, dashed, typed
 from maxrl.system.errors import UsageError
 
 TRACKERS = ("tensorboard", "wandb")
@@ -268,7 +268,7 @@ class Config:
     def __post_init__(self):
         for f in dataclasses.fields(self):
             # vars, because the dataclass is frozen.
-            vars(self)[f.name] = checked(f, getattr(self, f.name))
+            vars(self)[f.name] = valid_value(f, getattr(self, f.name))
         self.check_training()
         self.check_evaluations()
 
@@ -353,7 +353,7 @@ def refuse_if(wrong: object, sentence: str):
         raise UsageError(sentence)
 
 
-def checked(field: dataclasses.Field, value: object) -> object:
+def valid_value(field: dataclasses.Field, value: object) -> object:
     """Return an option's value as its type has it.
 
     UsageError for a value that the option cannot have, whatever the others are.
@@ -379,7 +379,7 @@ def as_kind(option: str, kind: type, value: object) -> object:
     infinite = isinstance(value, float) and not math.isfinite(value)
     refuse_if(infinite, f"{option} {value} must be finite")
     try:
-        return fitted(kind, value)
+        return as_type(kind, value)
     except TypeError:
         wanted = inspect.formatannotation(kind)
         raise UsageError(f"{option} cannot be {value!r:.40}: its type is {wanted}") from None

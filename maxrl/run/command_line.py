@@ -72,7 +72,7 @@ def add_field(group, read, name: str, about: str, metavar: str | None = None):
     )
 
 
-def overridden(config: Config, given: Mapping) -> Config:
+def override(config: Config, given: Mapping) -> Config:
     """Return `config` with the values `given` by the names of its fields, or as "task.size"."""
     changes: dict = {}
     inner: dict[str, dict] = {"task": {}, "estimator": {}}
@@ -128,13 +128,13 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
         return None
     gpus = given.pop("gpus", None)
     if given.pop("dry_run", False):
-        print(dry_run.dry_run(name, overridden(usual, given), 1 if gpus is None else gpus))
+        print(dry_run.dry_run(name, override(usual, given), 1 if gpus is None else gpus))
         return None
     if gpus:
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")
     if is_record(name):
         refuse_code(name, usual, given)
-    cfg = overridden(usual, given)
+    cfg = override(usual, given)
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
 
 

@@ -25,7 +25,7 @@ from maxrl.learning.config import FREE_ON_RESUME, Config
 from maxrl.models import chat_template, checkpoint
 from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
-from maxrl.run.recipes import recorded
+from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files
 from maxrl.system.errors import RunError, UsageError
 from maxrl.system.totals import Totals
@@ -139,7 +139,7 @@ class Run:
         free = FREE_ON_RESUME - (set() if self.cfg.schedule == "constant" else {"steps"})
         new = self.cfg.to_dict()
         another = f"begin a new run: {self.another}"
-        for name, value in recorded(folder).items():
+        for name, value in read_record(folder).items():
             if name not in free and value != new[name]:
                 said = f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
                 if not self.scripted:

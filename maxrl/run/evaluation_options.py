@@ -7,8 +7,8 @@ from pathlib import Path
 
 from maxrl.learning.config import Config
 from maxrl.run.cli import say
-from maxrl.run.command_line import add_field, overridden, refuse_code
-from maxrl.run.recipes import repeated
+from maxrl.run.command_line import add_field, override, refuse_code
+from maxrl.run.recipes import recipe_of_run
 from maxrl.run.setup import choose_rewards, fix_date, load
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.errors import UsageError
@@ -98,18 +98,18 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     rows = (path, *others)
     records = [str(row / "recipe.json") for row in rows]
     records = [record for record in records if Path(record).exists()]
-    recipes = [repeated(record) for record in records]
+    recipes = [recipe_of_run(record) for record in records]
     recipe = recipes[0] if file.exists() else Config()
     task = given.get("task", recipe.task)
     kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
     if task == recipe.task:
         kept += ["task", "task_options"]
     fields: dict = {name: getattr(recipe, name) for name in kept}
-    fields |= judged(task, given, recipes)
+    fields |= judging_fields(task, given, recipes)
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(" or ".join(records), recipe, given)
     longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}
-    cfg = replace(overridden(recipe, longest | given), init=str(path))
+    cfg = replace(override(recipe, longest | given), init=str(path))
     temperature = cfg.eval_temperature if args.temperature is None else args.temperature
     top_p = cfg.eval_top_p if args.top_p is None else args.top_p
     if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
@@ -121,7 +121,7 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     return Asked(cfg, given.keys(), args.split, temperature, args.top_k, top_p, limited, rows)
 
 
-def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:
+def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     """Return the fields of JUDGE that the recipes of a task have, whichever is the first.
 
     A warm-up has no say beside a run that was judged. Raises UsageError if they differ in fields

@@ -35,7 +35,7 @@ import torch
 from maxrl.advantages.options import check_estimation
 from maxrl.learning.config import Config
 from maxrl.run import cli
-from maxrl.run.command_line import default_directory, option_parser, overridden
+from maxrl.run.command_line import default_directory, option_parser, override
 from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.recipes import find_recipe
 from maxrl.system import distributed
@@ -66,7 +66,7 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
     for values in itertools.product(*options.values()):
         chosen = dict(zip(options, values))
-        check_estimation(overridden(usual, chosen))
+        check_estimation(override(usual, chosen))
         words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
         parts = [f"{key}={typed(chosen[key])}" for key in swept]
         # Slashes and the like may not be in the name of a file.

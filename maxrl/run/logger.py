@@ -100,7 +100,7 @@ def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) ->
     frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
                             the sum of the two shares before
     """
-    values = judged(rewards)  # (P_local, N)
+    values = judged_groups(rewards)  # (P_local, N)
     count = np.isfinite(values).sum()
     total = np.nansum(values)
     lowest = np.fmin.reduce(values, axis=1)  # (P_local,)
@@ -108,7 +108,7 @@ def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) ->
     totals.mean("reward", total, count)
     totals.std("reward_std", total, np.nansum(values**2), count)
     for name, prompts in {
-        "frac_unsolved": ~is_success(values if last is None else judged(last)).any(axis=1),
+        "frac_unsolved": ~is_success(values if last is None else judged_groups(last)).any(axis=1),
         "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
         "frac_reward_one_mean": (lowest == 1) & (highest == 1),
         "frac_reward_zero_std": lowest == highest,
@@ -116,7 +116,7 @@ def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) ->
         totals.mean(name, prompts.sum(), len(prompts))
 
 
-def judged(rewards: Tensor) -> np.ndarray:
+def judged_groups(rewards: Tensor) -> np.ndarray:
     """The groups of rewards (P_local, N) that have a verdict."""
     values = rewards.double().cpu().numpy()
     return values[np.isfinite(values).any(axis=1)]

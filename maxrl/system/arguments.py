@@ -96,7 +96,7 @@ def check_output(file: Path, mark: str):
         raise UsageError(f"{file} exists and is none of ours: name another file, or remove it")
 
 
-def named(text: str) -> tuple[str, str]:
+def name_and_path(text: str) -> tuple[str, str]:
     """Return name and path of `[NAME=]PATH`, where the name is the directory's if none is given.
 
     A path that exists may contain "=".
@@ -138,20 +138,20 @@ def guess(text: str) -> object:
     return text
 
 
-def fitted(kind: type, value: Any) -> object:
+def as_type(kind: type, value: Any) -> object:
     """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
     # Options of a script may be None.
     if isinstance(kind, types.UnionType):
         for one in typing.get_args(kind):
             with contextlib.suppress(TypeError):
-                return fitted(one, value)
+                return as_type(one, value)
     several = typing.get_origin(kind) is tuple
     # One number is a list of one.
     if several and type(value) is int:
         value = (value,)
     if several and isinstance(value, tuple | list):
         item = typing.get_args(kind)[0]
-        return tuple(fitted(item, part) for part in value)
+        return tuple(as_type(item, part) for part in value)
     # Numbers of numpy and torch, and texts of an enumeration.
     if getattr(value, "shape", None) == ():
         value = value.item()

@@ -23,14 +23,14 @@ class File:
     path: Path
 
     def __reduce__(self):
-        return executed, (self.path,)
+        return execute, (self.path,)
 
 
-files: dict[str, File] = {}  # of the modules that executed() has made, by their names
+files: dict[str, File] = {}  # of the modules that execute() has made, by their names
 
 
 @functools.cache
-def executed(file: Path) -> ModuleType:
+def execute(file: Path) -> ModuleType:
     """Return a file as a module; it is run once, however many of its functions are named."""
     # Another process calls it the same, and another file of this name is called otherwise.
     name = f"user_{file.stem}_{zlib.crc32(os.fsencode(file))}"
@@ -43,7 +43,7 @@ def executed(file: Path) -> ModuleType:
     return module
 
 
-def imported(spec: str, option: str) -> Callable:
+def import_object(spec: str, option: str) -> Callable:
     """Return the function or class that "package.module:name" or "FILE.py:name" names.
 
     option   the option that named it, for the UsageError if there is no such thing
@@ -55,7 +55,7 @@ def imported(spec: str, option: str) -> Callable:
     used = True
     try:
         if where.endswith(".py"):
-            module = executed(Path(where).resolve())
+            module = execute(Path(where).resolve())
         else:
             module = importlib.import_module(where)
     except FAULTS as error:

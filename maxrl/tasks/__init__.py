@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from maxrl.system.errors import UsageError, blaming, refusing
-from maxrl.system.user_code import imported
+from maxrl.system.user_code import import_object
 from maxrl.tasks.base import Example, Task, example_of
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
@@ -49,7 +49,7 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
 def constructor_of(name: str) -> Callable[..., Task]:
     """Return the class of a task; UsageError if its name is unknown."""
     if ":" in name:
-        return imported(name, "--task")
+        return import_object(name, "--task")
     if name in TASKS:
         return TASKS[name]
     raise UsageError(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from maxrl.system.errors import FAULTS, UsageError, describe_error
 from maxrl.system.totals import Metrics, Totals
-from maxrl.system.user_code import imported
+from maxrl.system.user_code import import_object
 from maxrl.tasks.attempts import Attempts, WrongAnswer
 from maxrl.tasks.base import Example, Examples, Task, is_success
 from maxrl.tasks.ready import READY
@@ -134,8 +134,8 @@ class Rewards:
             copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
             result = function(**copies)
             if inspect.iscoroutine(result):
-                result = awaited(result)
-            return checked(result, size)
+                result = result_of(result)
+            return as_numbers(result, size)
 
         chat = any(isinstance(completion, list) for completion in batch["completions"])
         values = self.attempts.attempt(name, run, lambda: batch, CHAT if chat else "")
@@ -268,7 +268,7 @@ def count_faults(totals: Totals):
         totals.add(name, lambda ranks: ranks.sum() or None, count)
 
 
-def awaited(coroutine: Coroutine) -> object:
+def result_of(coroutine: Coroutine) -> object:
     """Return what a coroutine returns, in this thread unless it has a running loop.
 
     A notebook has one. Signals, as those of math-verify's time-outs, need the main thread, and
@@ -292,7 +292,7 @@ def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
                     f"--reward {function} is not written package.module:name or FILE.py:name, and "
                     f"is none of {', '.join(READY)}"
                 )
-            function = READY.get(function) or imported(function, "--reward")
+            function = READY.get(function) or import_object(function, "--reward")
         if not callable(function) or isinstance(function, type):
             raise UsageError(
                 f"the reward function {function!r:.60} is no function: pass f(prompts, completions,"
@@ -339,7 +339,7 @@ def probe(task: Task, errors: str = "stop"):
             ) from None
 
 
-def checked(result: object, size: int) -> list[float]:
+def as_numbers(result: object, size: int) -> list[float]:
     """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
     if hasattr(result, "tolist"):  # an array or a tensor
         result = result.tolist()

@@ -42,9 +42,10 @@ def read_rows(
         found = in_memory(data, split)
         text = json.dumps([row for row, _ in found], default=written, skipkeys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
-    rows = [checked(row, prompt, where) for row, where in found]
-    if answers:
-        rows = [answered(row, where) for row, where in found]
+    rows = []
+    for row, where in found:
+        row = checked_row(row, prompt, where)
+        rows.append(answered(row, where) if answers else row)
     return rows, digest
 
 
@@ -70,7 +71,7 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
         ) from None
 
 
-def checked(row: dict, name: str, where: str) -> dict:
+def checked_row(row: dict, name: str, where: str) -> dict:
     """Return a row with its prompt in the column `name`; DataError if it has none."""
     for other in (name, *NAMES):
         value: Any = row.get(other)

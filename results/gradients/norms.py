@@ -22,7 +22,7 @@ from maxrl.learning.config import Config
 from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation_options
 from maxrl.system import distributed, files
-from maxrl.system.arguments import named
+from maxrl.system.arguments import name_and_path
 from results.lab.keep import digits
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of
@@ -125,7 +125,7 @@ def read_arguments(arguments: list[str]):
     args.temperature = args.top_p = 1.0
     given.setdefault("precision", "float32")
     args.checkpoints = [
-        (name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)
+        (name, checkpoint.find(path)) for name, path in map(name_and_path, args.checkpoints)
     ]
     asked = evaluation_options.complete(args, given, args.checkpoints[0][1])
     asked.cfg = replace(asked.cfg, micro_batch_tokens=args.micro_batch_tokens)

@@ -14,8 +14,8 @@ import sample
 from maxrl.advantages import ADVANTAGES
 from maxrl.learning.config import Config
 from maxrl.models import chat_template
-from maxrl.run.recipes import RECIPES, repeated
-from maxrl.system.arguments import fitted
+from maxrl.run.recipes import RECIPES, recipe_of_run
+from maxrl.system.arguments import as_type
 from maxrl.system.errors import UsageError
 from maxrl.tasks.maze import draw, verify
 from tests.helpers.command_lines import with_overrides
@@ -113,11 +113,11 @@ def test_recipe_json(tmp_path):
     )
     def fuzz(value, within):
         (tmp_path / "recipe.json").write_text(json.dumps({"config": value} if within else value))
-        found = sentence(value, lambda: repeated(str(tmp_path / "recipe.json")), UsageError)
+        found = sentence(value, lambda: recipe_of_run(str(tmp_path / "recipe.json")), UsageError)
         if found is not None:
             for f in fields(Config):
                 kept = getattr(found, f.name)
-                again = fitted(f.type, kept)
+                again = as_type(f.type, kept)
                 assert again == kept and type(again) is type(kept), f.name
 
     fuzz()

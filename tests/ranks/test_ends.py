@@ -56,7 +56,7 @@ ENDINGS = {
 FORKS = """
 import os, sys
 from maxrl.run import cli
-from maxrl.system.user_code import imported
+from maxrl.system.user_code import import_object
 for ending in sys.argv[1:]:
     if not os.fork():
         os.mkdir(ending)
@@ -64,9 +64,9 @@ for ending in sys.argv[1:]:
         for name, number in (("out", 1), ("err", 2)):
             os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
         with cli.script("x.py"):
-            imported("../mine.py:rewards", "--reward")()
+            import_object("../mine.py:rewards", "--reward")()
             if ending == "pass":
-                imported("../mine.py:begin", "--reward")()
+                import_object("../mine.py:begin", "--reward")()
             print("begun")
             exec(ending)
         break

@@ -18,7 +18,7 @@ from maxrl.models import checkpoint
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
-from maxrl.system.user_code import imported
+from maxrl.system.user_code import import_object
 from tests import ROOT
 from tests.helpers.runs import metrics, passed, weights
 from tests.repository.pages import ALL, ORDER, PAGES, block, prose, section, words
@@ -169,7 +169,7 @@ def test_your_own_data(warm, shell, monkeypatch):
     rows = printed_rows("README.md")
     Path("mine.jsonl").write_text("\n".join(rows))
     Path("rewards.py").write_text(block("from maxrl.tasks.verifiers", "    return [verify_number"))
-    correct = imported("rewards.py:correct", "--reward")
+    correct = import_object("rewards.py:correct", "--reward")
     answers = [json.loads(row)["answer"] for row in rows]
     assert correct([r"3+4=7 eggs.\n\boxed{7}", r"\boxed{7}"], answers) == [1, 0]
     Path("runs").mkdir()

@@ -9,7 +9,7 @@ import torch
 
 from maxrl.advantages import weight
 from maxrl.analysis import plots
-from maxrl.system.arguments import named
+from maxrl.system.arguments import name_and_path
 from maxrl.system.errors import UsageError
 from tests.helpers.tables import put
 
@@ -92,10 +92,10 @@ def test_what_is_drawn_by_default(tmp_path):
 def test_what_exists_is_a_path(in_a_directory_of_its_own):
     """A directory may have "=" in its name."""
     Path("lr=1e-4/run").mkdir(parents=True)
-    assert named("lr=1e-4/run") == ("run", "lr=1e-4/run")
-    assert named("a=lr=1e-4/run") == ("a", "lr=1e-4/run")
-    assert named("a=b") == ("a", "b")
-    assert named("org/model") == ("model", "org/model")
+    assert name_and_path("lr=1e-4/run") == ("run", "lr=1e-4/run")
+    assert name_and_path("a=lr=1e-4/run") == ("a", "lr=1e-4/run")
+    assert name_and_path("a=b") == ("a", "b")
+    assert name_and_path("org/model") == ("model", "org/model")
 
 
 def test_runs_without_a_step(in_a_directory_of_its_own):

@@ -26,7 +26,7 @@ from maxrl.run.recipes.paper import (
 )
 from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.files import read_json
-from maxrl.system.user_code import imported
+from maxrl.system.user_code import import_object
 
 RECIPES: dict[str, Callable[[], Config]] = {
     recipe.__name__: recipe
@@ -54,7 +54,7 @@ def is_record(recipe: str) -> bool:
     return Path(recipe).name == "recipe.json"
 
 
-def recorded(directory: str | Path) -> dict:
+def read_record(directory: str | Path) -> dict:
     """Return the recipe in recipe.json of a run or checkpoint, by the fields of Config.
 
     A field that it lacks has its default. FileNotFoundError without the file, ValueError if it
@@ -68,10 +68,10 @@ def recorded(directory: str | Path) -> dict:
     return default | {name: value for name, value in recipe.items() if name in default}
 
 
-def repeated(file: str) -> Config:
+def recipe_of_run(file: str) -> Config:
     """Return the recipe in a run's recipe.json, for a new run in another directory."""
     with refusing("", OSError, ValueError):
-        fields = recorded(Path(file).parent)
+        fields = read_record(Path(file).parent)
     return replace(Config(**fields), out="", resume="no")
 
 
@@ -81,8 +81,8 @@ def find_recipe(name: str) -> tuple[Config, str]:
     name  of RECIPES, FILE.py:NAME for a recipe of the user's own, or RUN/recipe.json
     """
     if is_record(name):
-        return repeated(name), name
-    recipe = imported(name, "recipe") if ":" in name else RECIPES.get(name)
+        return recipe_of_run(name), name
+    recipe = import_object(name, "recipe") if ":" in name else RECIPES.get(name)
     if recipe is None:
         raise UsageError(
             f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "

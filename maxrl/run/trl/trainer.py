@@ -137,7 +137,7 @@ class MaxRLTrainer:
         if resume not in (None, False, True):
             raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
         cfg = replace(self.cfg, resume="yes" if resume else "no")
-        loop = user_code.executed(script("train"))
+        loop = user_code.execute(script("train"))
         # Another trainer may have been made in the meantime, whose run began at another time.
         setup.fix_date(cfg.out)
         before = [*multiprocessing.active_children(), *threading.enumerate()]

@@ -1,1 +1,1 @@
-"""A look at runs: pass@k, tables, figures, the report, and a simulation."""
+"""A look at runs: pass@k, tables, plots, the report, and a simulation."""

@@ -1,4 +1,4 @@
-"""Networks, their checkpoints, tokenizers and chat templates.
+"""Networks with their KV cache, checkpoints, tokenizers and chat templates.
 
 FAMILIES and MODEL_TYPE are the `model_type` of a config.json.
 """

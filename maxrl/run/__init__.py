@@ -1,1 +1,1 @@
-"""What keeps a run alive: setup, its directory, logs, evaluation; recipes/ and trl/."""
+"""A run: setup, saving and resuming (directory.py), logs, evaluation; recipes/, trl/."""

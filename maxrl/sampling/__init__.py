@@ -1,1 +1,1 @@
-"""The sampler with its KV cache, and the rollouts that it hands on."""
+"""Drawing rollouts: the sampler, its CUDA graphs and memory, and what it hands on."""

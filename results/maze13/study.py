@@ -299,7 +299,7 @@ def gap_k() -> dict:
     axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
     title = "above 0: MaxRL has the higher pass@k; below: GRPO"
     return {
-        "title": "Against GRPO with a penalty MaxRL falls behind as k grows; without one it leads",
+        "title": "As k grows MaxRL leads GRPO without a penalty, and falls behind GRPO with one",
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed[OWN])} seeds; points of one k stand side by side. Rounds have 32 prompts a "

@@ -21,18 +21,21 @@ failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has ord
   grpo            (r_i - mean) / (std + 1e-6)     to 1/sqrt(p(1-p)) as N grows  any       refused
   dr_grpo         r_i - mean                      (N-1)/N                       any       refused
   maxrl           (r_i - mean) / mean, 0 if K = 0 w_{N-1}                       {0, 1} *  r
-  maxrl_success   r_i N / K, 0 if K = 0           w_N                           {0, 1} *  r
-    with order=T  r_i c_i                         w_T                           {0, 1}    r
-  maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1} *  refused
-  maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
-  maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1}    r
-  pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
+  tailrl          maxrl at every threshold        w_{N-1}                       any       r
+  maxrl_success   r_i N / K, 0 if K = 0           w_N                           {0, 1} +  r
+    with order=T  r_i c_i                         w_T                           {0, 1} +  r
+  maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1}    refused
+  maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1} *  r
+  maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1} *  r
+  pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1} +  r (k = 1)
   differential_   grpo - gamma l_i if r_i = 1,    none: depends on l_i too      any       refused
     smoothing     grpo + gamma l_i otherwise
   supervised      1                               none: rollouts are given      any       1
 c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), and q_i
 is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
-* [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
+* any, + 0 or more with thresholds=True: the estimator at every threshold of the reward, with the
+weight w(p_t) at threshold t (thresholds.py). Eq. (10) is not exact there: above the largest reward
+of a group no rollout passes, and it gives -1 up to a top that nobody knows.
 
 No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1 (of
 rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
@@ -135,7 +138,7 @@ def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
     return torch.where(p == 0, order, w)  # (...)  w_T(0) = T
 
 
-@estimator(takes="unit", limit=maxrl_weight)
+@estimator(takes="binary", limit=maxrl_weight, thresholds="any")
 def maxrl(rewards: Tensor) -> Tensor:
     """Algorithm 1: A_i = (r_i - mean) / mean, and 0 for a prompt without any success.
 
@@ -150,7 +153,28 @@ def maxrl(rewards: Tensor) -> Tensor:
     return torch.where(mean > 0, advantages, 0.0)  # (P, N)
 
 
-@estimator(takes="unit", limit=maxrl_weight, count="order", rounds=True)
+@estimator(takes="any", limit=maxrl_weight)
+def tailrl(rewards: Tensor) -> Tensor:
+    """Algorithm 1 at every threshold of the reward (thresholds.py), by one sort and one sum.
+
+    TailRL (Ramasubramanian et al. 2026). Weight w_{N-1} at every threshold, and on rewards of 0 and
+    1, where it is Algorithm 1. Equal rewards have advantage 0, and a constant added to the rewards
+    of a group changes nothing.
+    """
+    # As in Algorithm 1 here.
+    if rewards.shape[1] == 1:
+        return rewards
+    N = rewards.shape[1]
+    ordered, places = rewards.sort(dim=1)  # (P, N) r_(1) <= ... <= r_(N), and where each was
+    gaps = F.pad(ordered.diff(dim=1), (1, 0))  # (P, N)  r_(j) - r_(j-1); what all clear is 0
+    mean = torch.arange(N, 0, -1).to(rewards) / N  # (N,)  of the verdicts at r_(j)
+    # A verdict of 1 has the advantage (1 - mean) / mean and one of 0 has -1, each times its gap.
+    passed = (gaps * ((1 - mean) / mean)).cumsum(dim=1)  # (P, N)  thresholds up to the reward
+    missed = ordered[:, -1:] - ordered  # (P, N)  thresholds above it
+    return torch.empty_like(rewards).scatter(1, places, passed - missed)  # (P, N)
+
+
+@estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True, thresholds="nonnegative")
 def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
     """Eq. (9): the average score of the successes, A_i = r_i N / K.
 
@@ -158,15 +182,14 @@ def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
 
     order  T, 1 <= T <= N; N if it is left out
     """
-    # With order=N both branches give the same, since c_N = N / K for a success. The branch without
-    # an order also takes fractional rewards.
+    # With order=N both branches give the same, since c_N = N / K for a success.
     if order is not None:
         return rewards * _c(rewards, order)  # (P, N)
     mean = _mean(rewards)  # (P, 1)
     return torch.where(mean > 0, rewards / mean, 0.0)  # (P, N)  Eq. (9)
 
 
-@estimator(takes="unit", limit=maxrl_weight, group=True)
+@estimator(takes="binary", limit=maxrl_weight, group=True)
 def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
     mean = _mean(rewards)  # (P, 1)
@@ -176,7 +199,7 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
     return torch.where(mean > 0, advantages, -1.0)  # (P, N)  Eq. (10)
 
 
-@estimator(takes="binary", limit=maxrl_weight, count="order")
+@estimator(takes="binary", limit=maxrl_weight, count="order", thresholds="any")
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
@@ -193,7 +216,7 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     return advantages * _c(rewards, order)
 
 
-@estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True)
+@estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True, thresholds="any")
 def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     """A_i = (r_i - majority of the others) c_T(failures among the others). Weight w_T.
 
@@ -252,7 +275,7 @@ def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
     return k * (1 - p) ** (k - 1)
 
 
-@estimator(takes="binary", limit=pass_at_k_weight, count="k")
+@estimator(takes="binary", limit=pass_at_k_weight, count="k", thresholds="nonnegative")
 def pkpo(rewards: Tensor, k: int) -> Tensor:
     """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias.
 

@@ -24,8 +24,8 @@ def estimator_options(cfg: Any, rollouts: Any = None) -> dict:
         options["mean_log_probs"] = torch.zeros(1, max(cfg.rollouts))
         if rollouts is not None:
             options["mean_log_probs"] = rollouts.mean_log_probs()
-    if cfg.allow_fractional and "allow_fractional" in known:
-        options["allow_fractional"] = True
+    if cfg.thresholds and "thresholds" in known:
+        options["thresholds"] = True
     if cfg.no_verdict == "rollout" or len(cfg.rollouts) > 1:
         options["allow_missing"] = True
     return options
@@ -46,12 +46,12 @@ def check_estimation(cfg: Any) -> None:
             check_sizes(rule, cfg.rollouts, options)
             rule(torch.zeros(1, max(cfg.rollouts)), **options)
             # A run that began with it goes on.
-            if (
-                cfg.allow_fractional
-                and cfg.resume == "no"
-                and ("allow_fractional" not in rule.known or options.get(rule.count))
-            ):
-                raise ValueError("--allow-fractional changes nothing here: leave it out")
+            if cfg.thresholds and cfg.resume == "no" and "thresholds" not in rule.known:
+                raise ValueError(
+                    "--thresholds true is for estimators of verdicts, and "
+                    f"{rule.__name__} takes {'any reward' if rule.takes == 'any' else 'none'} "
+                    "as it is: leave it out"
+                )
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
+from maxrl.advantages.thresholds import over_thresholds
 from maxrl.system.errors import FAULTS
 
 
@@ -24,18 +25,20 @@ def estimator(
     group: bool = False,
     rounds: bool = False,
     count: str = "",
+    thresholds: str = "",
     registry=ADVANTAGES,
 ):
     """Register a formula in ADVANTAGES, behind the checks at the end of this file.
 
-    takes     rewards that it is made for: "any" finite value, "binary", or "unit", which is binary
-              unless allow_fractional=True
+    takes     rewards that it is made for: "any" finite value or "binary"
     limit     its weight w(p) for many rollouts; None if it is not known here, False if it has no
               weight because it depends on more than r_i and K
     group     whether it compares a rollout with others, so that N = 1 is refused
     rounds    whether its weight from N rollouts is w_N for every N and a group without a success
               gets exactly 0, so that prompts may be sampled in rounds (maxrl/learning/rounds.py)
     count     its option that is an int from 1 to N; with it, rewards must be binary
+    thresholds  of a binary one the rewards that thresholds=True allows (thresholds.py): "any" if
+              its advantages of verdicts add up to 0, "nonnegative" if they do not; "" for none
     registry  to register in
 
     The formula gets known options and finite rewards (P, N), in float64 if they came so, else in
@@ -47,8 +50,8 @@ def estimator(
         _, *options = inspect.signature(formula).parameters.values()
         named = [option for option in options if option.kind is not option.VAR_KEYWORD]
         known = {option.name: option.default is option.empty for option in named}
-        if takes == "unit":
-            known["allow_fractional"] = False
+        if thresholds:
+            known["thresholds"] = False
 
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
@@ -57,10 +60,11 @@ def estimator(
             check_options(called, known, options, count, rewards.shape[1])
             if missing:
                 return among_judged(checked, rewards, options)
-            domain = "fractional" if options.pop("allow_fractional", False) else takes
-            if options.get(count):
-                domain = "binary"
-            check_values(called, rewards, domain)
+            if options.pop("thresholds", False):
+                check_values(called, rewards, thresholds)
+                return over_thresholds(functools.partial(formula, **options), rewards)
+            domain = "binary" if options.get(count) else takes
+            check_values(called, rewards, domain, bool(thresholds))
             return formula(rewards, **options)
 
         checked.__name__ = called
@@ -128,7 +132,9 @@ def by_group(rewards, group_ids, rule, **options) -> Tensor:
             f"by_group takes rewards (B,) and group_ids (B,), not {tuple(rewards.shape)} and "
             f"({len(ids)},); sum the rewards of a response's tokens first"
         )
-    if len(set(ids)) == len(ids) > 1 and rule.takes != "any" and not options.get(rule.count):
+    # tailrl takes any reward, and has an order as the other MaxRL forms.
+    in_groups = rule.takes != "any" or rule is ADVANTAGES["tailrl"]
+    if len(set(ids)) == len(ids) > 1 and in_groups and not options.get(rule.count):
         raise ValueError(
             f"by_group got {len(ids)} different group_ids for {len(ids)} rollouts, which makes "
             f"{rule.__name__} reinforce: give all rollouts of a prompt one id, or use reinforce"
@@ -240,25 +246,24 @@ def check_sizes(rule, sizes: tuple, options: dict) -> None:
             f"{name} does not have weight w_N from N rollouts for every N, so the order of rounds "
             f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}"
         )
-    given = [key for key in ("order", "allow_fractional") if options.get(key)]
+    given = [key for key in ("order", "thresholds") if options.get(key)]
     if given:
         raise ValueError(
             f"the order of {name} in rounds {sizes} is their sum; leave out {' and '.join(given)}"
         )
 
 
-def check_values(name: str, rewards: Tensor, domain: str) -> None:
+def check_values(name: str, rewards: Tensor, domain: str, lifted: bool = False) -> None:
     """RewardError for a reward outside the domain.
 
-    domain  "any" finite value, "fractional" in [0, 1], "unit" or "binary" for 0 and 1
+    domain  "any" finite value, "nonnegative" or "binary"
+    lifted  whether thresholds=True would take other rewards
     """
-    allowed = "finite numbers"
+    allowed = {"binary": "{0, 1}", "nonnegative": "[0, inf)"}.get(domain, "finite numbers")
     good = rewards.isfinite()
-    if domain == "fractional":
-        allowed = "[0, 1]"
-        good = (rewards >= 0) & (rewards <= 1)
-    elif domain != "any":
-        allowed = "{0, 1}"
+    if domain == "nonnegative":
+        good &= rewards >= 0
+    elif domain == "binary":
         good = (rewards == 0) | (rewards == 1)
     if not good.all():
         # Its text has all digits of its dtype.
@@ -267,6 +272,6 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
             f"to go on with {name}, give all reward functions but one the weight 0, or write one "
             "that returns 1 where all are satisfied; rloo or grpo take any finite reward"
         )
-        if domain == "unit" and 0 < bad < 1:
-            hint += ", or allow_fractional=True"
+        if lifted:
+            hint += f", and thresholds=True {name} at every threshold of the reward"
         raise RewardError(f"{name} got a reward of {bad!s} but takes {allowed}; {hint}")

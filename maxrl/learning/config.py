@@ -109,8 +109,10 @@ class Config:
     reward_timeout: float = free_option(
         0.0, "Seconds that one call of a reward function may take (0: no limit).", most=1e9
     )
-    allow_fractional: bool = option(
-        False, "Accepts rewards between 0 and 1 in MaxRL, whose order then no longer holds."
+    thresholds: bool = option(
+        False,
+        "Takes rewards other than 0 and 1: the estimator at every threshold of the reward. For "
+        "maxrl this is the estimator tailrl.",
     )
     max_prompt: int = language_option(
         0, "Longest prompt in tokens; longer ones are left out (0: all prompts must fit)."

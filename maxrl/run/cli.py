@@ -67,7 +67,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
         if isinstance(error, (UsageError, *sentences)):
             refuse(program, error)
         if isinstance(error, (RewardError, PromptError)):
-            said = str(error).replace("allow_fractional=True", "--allow-fractional true")
+            said = str(error).replace("thresholds=True", "--thresholds true")
             refuse(program, RunError(said))
         if disk_full(error):
             full = f"{error}: free some space, then use --resume auto"

@@ -13,6 +13,12 @@ from typing import Any, NoReturn
 
 from maxrl.system.errors import UsageError
 
+# Options that there were, and what does it now.
+REPLACED = {
+    "allow-fractional": "thresholds true takes rewards other than 0 and 1, as does the estimator "
+    "tailrl",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose mistakes are UsageErrors; an unknown option names the nearest ones.
@@ -53,6 +59,7 @@ class Parser(argparse.ArgumentParser):
         hint = "lists are written with commas, and --help lists all options"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
+        hint = REPLACED.get(dashed(option).lstrip("-"), hint)
         raise UsageError(f"{option} is not an option; {hint}")
 
     def error(self, message: str) -> NoReturn:

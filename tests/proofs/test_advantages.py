@@ -25,9 +25,6 @@ NO_WEIGHT = {
 }
 
 
-FRACTIONAL = {"allow_fractional": True}
-
-
 def order_sum(p, order):
     """w_T(p) as the plain sum of (1-p)^k over k < T, not as maxrl.advantages computes it."""
     return sum((1 - p) ** k for k in range(order))
@@ -42,6 +39,7 @@ CLOSED_FORM = {
     "grpo": None,
     "dr_grpo": lambda p, N: (N - 1) / N * order_sum(p, 1),
     "maxrl": lambda p, N: order_sum(p, max(N - 1, 1)),
+    "tailrl": lambda p, N: order_sum(p, max(N - 1, 1)),
     "maxrl_success": lambda p, N, order=None: order_sum(p, order or N),
     "maxrl_centered": lambda p, N: order_sum(p, N),
     "maxrl_order": lambda p, N, order: order_sum(p, order),
@@ -109,9 +107,8 @@ def test_order_one_is_rloo_and_reinforce_and_order_n_is_eq_9():
 # Rewards of a group and their advantages; the standard deviation of GRPO is 0.5.
 BY_HAND = """
 maxrl 1,0,0,0 | 3,-1,-1,-1
-maxrl .5,0,1,.5 | 0,-1,1,0
-maxrl_success .5,0,0,.5 | 2,0,0,2
-maxrl_centered .5,0,0,.5 | 1,-1,-1,1
+maxrl_success 1,0,0,1 | 2,0,0,2
+maxrl_centered 1,0,0,1 | 1,-1,-1,1
 reinforce 1,0,-2,.5 | 1,0,-2,.5
 dr_grpo 1,0,0,0 | .75,-.25,-.25,-.25
 rloo 3,-1 | 4,-4
@@ -125,7 +122,7 @@ def test_hand_vectors(line):
     """What the expectation leaves open: a baseline, rewards between 0 and 1, epsilon."""
     name, *vectors = line.replace("|", "").split()
     rewards, expected = torch.tensor([[[*map(float, v.split(","))]] for v in vectors], dtype=F64)
-    options = {"grpo": {"ddof": 0}}.get(name, FRACTIONAL if "maxrl" in name else {})
+    options = {"grpo": {"ddof": 0}}.get(name, {})
     close(ADVANTAGES[name](rewards, **options), expected, 1e-11)
 
 
@@ -257,13 +254,14 @@ def test_dtypes_and_devices(name, device):
 
 
 @pytest.mark.parametrize(
-    "name", ["reinforce_mean", "rloo", "grpo", "dr_grpo", "maxrl", "maxrl_centered"]
+    "name", ["reinforce_mean", "rloo", "grpo", "dr_grpo", "tailrl", "maxrl", "maxrl_order"]
 )
 def test_equal_rewards_give_exactly_zero(name):
     """The mean of seven 0.1 is not 0.1 in float32; GRPO would divide the error by 1e-6, a fresh
     Adam makes a full step of it, and groups that are exactly 0 are not run.
     """
-    options = FRACTIONAL if name.startswith("maxrl") else {}
+    options = {"thresholds": True} if name.startswith("maxrl") else {}
+    options |= any_options(name)
     rewards = torch.tensor([0.1, 1 / 3, 0.7])[:, None].expand(3, 7)
     assert (rewards - rewards.mean(dim=1, keepdim=True)).any()
     assert not ADVANTAGES[name](rewards, **options).any()

@@ -16,16 +16,15 @@ from tests.helpers.tensors import F64
 ONES = torch.ones(2, 4, dtype=F64)
 # An estimator, the reward of eight rollouts, options, and words of the sentence.
 VALUES = """
-maxrl | .5 | {} | 0.5 | {0, 1} | rloo or grpo | allow_fractional=True
+maxrl | .5 | {} | 0.5 | {0, 1} | rloo or grpo | thresholds=True
 maxrl | -1 | {} | -1 | {0, 1} | rloo or grpo
 maxrl | .9999999 | {} | 0.9999999
 maxrl | 1.000000000001 | {} | 1.000000000001
 maxrl | 2 | {} | a reward of 2 | weight 0 | one that returns 1
-maxrl | -.5 | {"allow_fractional": True} | -0.5 | [0, 1] | rloo or grpo
-maxrl_centered | 1.5 | {"allow_fractional": True} | 1.5 | [0, 1]
-maxrl_success | .5 | {} | 0.5 | allow_fractional=True
+maxrl_success | -.5 | {"thresholds": True} | -0.5 | [0, inf) | rloo or grpo
+maxrl_centered | 1.5 | {} | 1.5 | {0, 1}
+maxrl_success | .5 | {} | 0.5 | thresholds=True
 maxrl_success | .5 | {"order": 2} | 0.5 | {0, 1}
-maxrl_success | .5 | {"order": 2, "allow_fractional": True} | 0.5 | {0, 1}
 maxrl_order | .5 | {"order": 2} | 0.5 | {0, 1}
 pkpo | .5 | {"k": 2} | 0.5 | {0, 1}
 maxrl_order | 1 | {"order": 5} | order=5 | N = 4
@@ -37,13 +36,13 @@ pkpo | 1 | {"k": 5} | k=5 | N = 4
 grpo | 1 | {"ddof": 2} | ddof=2 | divisor N - 1
 """
 OPTIONS = """
-maxrl_order | 1 | {"order": 2, "allow_fractional": True} | allow_fractional | order
-rloo | 1 | {"allow_fractional": True} | allow_fractional | no option
+maxrl_centered | 1 | {"thresholds": True} | thresholds | no option
+rloo | 1 | {"thresholds": True} | thresholds | no option
 maxrl_order | 1 | {} | needs order=
 maxrl_order | 1 | {"order": None} | needs order=
 pkpo | 1 | {} | needs k=
 differential_smoothing | 1 | {} | needs mean_log_probs=
-maxrl | 1 | {"order": 3} | order | no option | allow_fractional
+maxrl | 1 | {"order": 3} | order | thresholds
 rloo | 1 | {"ddof": 0} | ddof
 """
 

@@ -72,7 +72,7 @@ train.py tiny --estimator supervised --rollouts 4 | use --rollouts 1
 train.py tiny --estimator maxrl --rollouts 1,1,2 | maxrl_success or maxrl_rare
 train.py tiny --estimator grpo --rollouts 1,1,2 | grpo
 train.py tiny --estimator maxrl_rare --rollouts 1,1,2 --estimator.order 2 | order
-train.py tiny --estimator maxrl_success --rollouts 1,1 --allow-fractional true | allow_fractional
+train.py tiny --estimator maxrl_success --rollouts 1,1 --thresholds true | thresholds
 train.py tiny --rollouts 4,x | --rollouts: '4,x'
 train.py tiny --task mazes | task 'mazes' is unknown
 train.py tiny --task nosuch:Thing | cannot be imported

@@ -53,8 +53,9 @@ SUMS = """
 | 2
 --estimator grpo | None
 --reward-weights 1,0 | None
---reward-weights .5,.5 --allow-fractional true | None
---reward-weights 1,.2 --allow-fractional true | 1.2
+--reward-weights .5,.2 --thresholds true | None
+--reward-weights 1,.2 --estimator tailrl | None
+--reward-weights 1,.2 --estimator pkpo --estimator.k 2 --thresholds true | None
 --estimator maxrl_rare --reward-weights 1,2 | 3
 """
 
@@ -71,7 +72,7 @@ def test_a_mended_command_is_not_blocked(own, train, shell):
     """A run that ended in its first step has left a directory, in which the mended command starts
     anew. For a run with finished steps but no checkpoint see tests/runs."""
     refused(shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run"), "broken")
-    mended = ("--reward", "rewards.py:half", "--allow-fractional", "true", "--out", "run")
+    mended = ("--reward", "rewards.py:half", "--thresholds", "true", "--out", "run")
     train(*mended, "--resume", "auto")
     assert len(metrics("run")) == 2
 

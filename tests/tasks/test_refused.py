@@ -52,11 +52,12 @@ train.py OWN --reward-errors ignore | stop, drop
 train.py OWN --no-verdict token | group, rollout
 train.py OWN | judges nothing by itself: name a reward function with --reward
 train.py OWN --estimator supervised --rollouts 1 --eval-every 1 | judges nothing by itself
-train.py OWN --reward rewards.py:half | or --allow-fractional true
-train.py JUDGED --estimator maxrl_rare --allow-fractional true | --allow-fractional
-train.py JUDGED --estimator rloo --allow-fractional true | --allow-fractional
-train.py JUDGED --estimator maxrl_success --estimator.order 2 --allow-fractional true | fractional
-train.py JUDGED --estimator mine.py:guarded --allow-fractional true | --allow-fractional
+train.py OWN --reward rewards.py:half | and --thresholds true
+train.py JUDGED --estimator maxrl_centered --thresholds true | maxrl_centered takes none
+train.py JUDGED --estimator rloo --thresholds true | rloo takes any reward
+train.py JUDGED --estimator tailrl --thresholds true | tailrl takes any reward
+train.py JUDGED --estimator mine.py:guarded --thresholds true | --thresholds
+train.py JUDGED --allow-fractional true | thresholds true takes rewards other than 0 and 1
 train.py JUDGED --estimator mine.py:root | mine.py has no function or class root
 train.py JUDGED --estimator mine.py:short --estimator.pover 1 | takes no option 'pover'
 train.py JUDGED --estimator mine.py:short | must return finite advantages of the rewards' shape

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.learning.config import Config, as_kind
+from maxrl.system.arguments import REPLACED, dashed
 from maxrl.system.errors import UsageError
 
 # Options of TRL that are refused: why, what to do instead, and their names.
@@ -199,7 +200,9 @@ class MaxRLConfig:
         if name in WHY_NOT and value and value != DONE.get(name):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
         if name not in {*KINDS, *UNUSED, *WHY_NOT}:
-            raise UsageError(f"{name} is an option of neither TRL nor train.py")
+            instead = REPLACED.get(dashed(name))
+            hint = f"; {instead}" if instead else ""
+            raise UsageError(f"{name} is an option of neither TRL nor train.py{hint}")
         if name in KINDS:
             value = as_kind(name, KINDS[name], value)
         if name == "output_dir":

@@ -8,8 +8,8 @@ probability (1-p)^(n_1 + ... + n_{j-1}), and the sum telescopes:
 
 The order is that of all rounds together, and an easy prompt costs n_1 rollouts. This holds for
 estimators with weight w_n from n rollouts, for every n, that give exactly 0 to a group without a
-success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.04996) samples in
-rounds too, until a prompt has enough signal.
+success: `rounds=True` at their `@estimator` line. AR3PO (arXiv 2509.25808) and Reinforce-Ada
+(arXiv 2510.04996) sample in rounds too, until a prompt has a success or enough signal.
 """
 
 from collections.abc import Callable, Sequence

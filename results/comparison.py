@@ -62,14 +62,17 @@ def levels_and_leads(settings: dict):
 
 
 def front(settings: dict):
-    """The leads of some of these rows, for the front page."""
+    """Levels and leads of some of these rows, for the front page."""
     rows = []
     for name in FRONT:
         (maxrl, grpo), test_set = settings[name]
-        gaps = [f"{interval(own - other, '+')}" for own, other in zip(maxrl, grpo)]
+        cells = []
+        for own, other in zip(maxrl, grpo):
+            gap = interval(own - other, "+")
+            cells.append(f"{other.mean():.2f} → {own.mean():.2f} ({gap})")
         blind = (f"{value:.2f}" for value in guessing(test_set, KS))
-        rows.append([name, *gaps, " / ".join(blind)])
-    table(["MaxRL minus GRPO", *pass_columns(KS), "guessing has"], rows)
+        rows.append([name, *cells, " / ".join(blind)])
+    table(["GRPO → MaxRL (difference)", *pass_columns(KS), "guessing has"], rows)
 
 
 def tables():

@@ -40,7 +40,7 @@ def measured(page: Path) -> list[list[str]]:
     """The tables of a page that have numbers of runs; of the front page those of the comparison."""
     found = [table for table in tables(page.read_text()) if not table[0].startswith(SETTINGS)]
     if page.parent == ROOT:
-        return [table for table in found if "minus GRPO" in table[0]]
+        return [table for table in found if "minus GRPO" in table[0] or "GRPO → MaxRL" in table[0]]
     return found
 
 

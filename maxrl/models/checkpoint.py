@@ -259,6 +259,8 @@ def save(
     among the ranks, save what sharding.Gathered.state returns.
     """
     path = Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists: save to another path, or remove it")
     model = checkpoint.model
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -124,7 +124,7 @@ def test_what_an_interrupted_save_has_left_is_not_saved(tmp_path):
 
 def test_nothing_is_overwritten(path):
     before = (path / "model.safetensors").read_bytes()
-    with pytest.raises(OSError, match="not empty"):
+    with pytest.raises(OSError, match="exists: save to another path"):
         save(path, tiny.model(torch.float32, seed=1))
     assert (path / "model.safetensors").read_bytes() == before
 

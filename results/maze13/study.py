@@ -294,7 +294,7 @@ def gap_k() -> dict:
     axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
     title = "above 0: MaxRL has the higher pass@k; below: GRPO"
     return {
-        "title": "MaxRL leads GRPO without a penalty from k = 2 on, and GRPO with a penalty nowhere",
+        "title": "MaxRL leads GRPO without a penalty from k = 2, and GRPO with a penalty nowhere",
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed[OWN])} seeds; points of one k stand side by side. KL: a penalty of .04. "

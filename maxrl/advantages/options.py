@@ -45,13 +45,9 @@ def check_estimation(cfg: Any) -> None:
             rule = ADVANTAGES[cfg.estimator]
             check_sizes(rule, cfg.rollouts, options)
             rule(torch.zeros(1, max(cfg.rollouts)), **options)
-            # A run that began with it goes on.
-            if cfg.thresholds and cfg.resume == "no" and "thresholds" not in rule.known:
-                raise ValueError(
-                    "--thresholds true is for estimators of verdicts, and "
-                    f"{rule.__name__} takes {'any reward' if rule.takes == 'any' else 'none'} "
-                    "as it is: leave it out"
-                )
+            if cfg.thresholds and "thresholds" not in rule.known:
+                takes = "takes any reward" if rule.takes == "any" else "is exact for 0 and 1 alone"
+                raise ValueError(f"{rule.__name__} {takes}: leave out --thresholds true")
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(

@@ -37,8 +37,8 @@ def estimator(
     rounds    whether its weight from N rollouts is w_N for every N and a group without a success
               gets exactly 0, so that prompts may be sampled in rounds (maxrl/learning/rounds.py)
     count     its option that is an int from 1 to N; with it, rewards must be binary
-    thresholds  of a binary one the rewards that thresholds=True allows (thresholds.py): "any" if
-              its advantages of verdicts add up to 0, "nonnegative" if they do not; "" for none
+    thresholds  of a binary one the rewards that thresholds=True allows (thresholds.py): "any" if it
+              gives 0 to a group in which all succeed, else "nonnegative"; "" for none
     registry  to register in
 
     The formula gets known options and finite rewards (P, N), in float64 if they came so, else in

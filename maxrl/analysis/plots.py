@@ -29,6 +29,7 @@ STYLE = {
     "reinforce": ("REINFORCE", "#4b2bd6", "v"),
     "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
     "maxrl_order": ("MaxRL of order T", "#00594f", "X"),
+    "tailrl": ("TailRL", "#e07b00", "*"),
     "maxrl_rare": ("MaxRL, rare side", "#7d1f54", "D"),
     "rounds": ("MaxRL in rounds", "#a88400", "P"),
     "supervised": ("cross-entropy", "#1b1b1b", "x"),

@@ -19,8 +19,8 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
     num_rollouts  P N of the update, over all ranks
     tokens        response tokens over all ranks. A prompt that was sampled in rounds is trained on
                   its last round alone, of n rollouts; N is the largest round. If n < N, its tokens
-                  count N / n times, and estimators/registry.py multiplies its advantages by N / n
-                  as well, so that prompts have equal weight
+                  count N / n times, and maxrl/advantages/registry.py multiplies its advantages by
+                  N / n as well, so that prompts have equal weight
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, known before its first backward, since each micro-batch has a

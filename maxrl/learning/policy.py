@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -133,8 +133,6 @@ class SequencePolicy:
 
     def __post_init__(self):
         self.model: Transformer = self.checkpoint.model
-        self.tokenizer: Tokenizer = self.checkpoint.tokenizer
-        self.stop_tokens = list(self.checkpoint.stop_tokens)
         if not self.stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.model.gradient_checkpointing = self.gradient_checkpointing
@@ -147,6 +145,17 @@ class SequencePolicy:
         else:
             self.module = distributed.data_parallel(self.module, None)
         self.device = self.model.lm_head.weight.device
+
+    # Read from the checkpoint, so that what samples is what is saved.
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the checkpoint."""
+        return cast(Tokenizer, self.checkpoint.tokenizer)
+
+    @property
+    def stop_tokens(self) -> Sequence[int]:
+        """The ids that end a response."""
+        return self.checkpoint.stop_tokens
 
     def precision(self) -> AbstractContextManager:
         """Return the context of a forward: with autocast, matrix products in bfloat16.

@@ -114,7 +114,7 @@ def rollouts_and_sizes(monkeypatch, **options):
         caches[-1][1].append(sum(own.nbytes for own in cache.own))
 
     policy = tiny.policy(seed=3, max_tokens=18, **options)
-    policy.stop_tokens = (2, 7, 31)
+    policy.checkpoint.stop_tokens = (2, 7, 31)
     examples = tiny.examples("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")
     with monkeypatch.context() as patched:
         patched.setattr(Cache, "extend", noted)

@@ -158,8 +158,8 @@ def test_the_policy_renders_chats():
     """Rollouts and demonstrations start from the rendered prompt; an answer without end token
     gets the tokenizer's."""
     policy = tiny.policy()
-    policy.tokenizer = tokenizer(WORD_TEMPLATE)
-    policy.stop_tokens = [3, 2]
+    policy.checkpoint.tokenizer = tokenizer(WORD_TEMPLATE)
+    policy.checkpoint.stop_tokens = [3, 2]
     examples = [Example(USER, "b a"), Example("a", "b <eos>")]
     shown = policy.demonstrate(examples)
     for rollouts in (policy.rollout(examples, 2), shown):
@@ -188,8 +188,8 @@ def test_the_end_of_a_turn(row):
     """It is what the warm-up teaches; else the tokenizer's end token, or the first stop token."""
     stop, end, template = row
     policy = tiny.policy()
-    policy.tokenizer = tokenizer(template)
-    policy.stop_tokens = json.loads(stop)
+    policy.checkpoint.tokenizer = tokenizer(template)
+    policy.checkpoint.stop_tokens = json.loads(stop)
     assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == int(end)
 
 

@@ -3,12 +3,9 @@
 from results.lab.data import evaluations, runs
 from results.lab.runs import evaluation, product
 from results.lab.tables import pass_columns, table
+from results.maze13.study import SFT, SMALL
 
-SIZE9 = "--task.directory data/maze/9x9-ten"
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
-# A 9x9 model of 400 batches, then demonstrations of 13x13 until pass@1 is .015 on 64 mazes.
-SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
-SMALL = f"{SFT} {SIZE9} --stop-at-pass 0 --eval-every 100"
 LARGE = f"{SFT} {SIZE13} --stop-at-pass .015 --steps 1000 --init runs/maze13_end/seed{{seed}}/small"
 STEPS, EVERY = 1500, 100
 RL = (

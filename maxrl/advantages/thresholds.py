@@ -33,7 +33,7 @@ def over_thresholds(formula: Callable[[Tensor], Tensor], rewards: Tensor) -> Ten
     K_to_1 = rewards.new_ones(N, N).tril().flip(0)  # (N, N)  row j: K ones, then zeros
     advantages = formula(K_to_1)  # (N, N)
     success = advantages[:, 0]  # (N,)
-    failure = advantages[:, -1]  # (N,)  of j = 1, where nobody fails, never asked for
+    failure = advantages[:, -1]  # (N,)  of j = 1, where nobody fails, cancels
     ordered, places = rewards.sort(dim=1)  # (P, N) r_(j), and where each of them was
     gaps = ordered.diff(dim=1, prepend=torch.zeros_like(ordered[:, :1]))  # (P, N)
     # A rollout passes the thresholds up to its own reward and fails those above it.

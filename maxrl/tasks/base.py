@@ -108,11 +108,14 @@ class Task:
         return [self[int(i)] for i in indices]
 
     def verify(self, response: str, example: Example) -> float:
-        """Return 1.0 or 0.0, for any text at all."""
+        """Return the reward, 1.0 for a success, for any text at all."""
         raise NotImplementedError
 
-    def guess(self, example: Example) -> float | None:
-        """Return the pass rate of a guess that is blind to the prompt; None if nobody knows it."""
+    def guess(self, example: Example) -> float | dict[float, float] | None:
+        """Return the pass rate of a guess that is blind to the prompt; None if nobody knows it.
+
+        Where a guess may have other rewards than 0 and 1: {reward: its probability}.
+        """
         return None
 
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:

@@ -29,6 +29,7 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
+TOO_EARLY = "DONE before the goal"  # the only failure with a partial credit
 Square = tuple[int, int]  # (row, column)
 
 
@@ -95,8 +96,7 @@ def solve(walls: np.ndarray) -> list[str]:
     """The moves of the shortest path from start to goal; walls (n, n)."""
     n = len(walls)
     wall = walls.ravel().tolist()
-    start = n + 1
-    goal = n * n - n - 2
+    goal = goal_of(n)
     # Breadth first from the goal: {square: (the move towards the goal, the square it leads to)}.
     ways = {goal: ("", goal)}
     queue = [goal]
@@ -107,7 +107,7 @@ def solve(walls: np.ndarray) -> list[str]:
                 ways[there] = (move, here)
                 queue.append(there)
     moves = []
-    move, here = ways[start]
+    move, here = ways[start_of(n)]
     while move:
         moves.append(move)
         move, here = ways[here]
@@ -118,8 +118,8 @@ def to_prompt(walls: np.ndarray) -> str:
     """The text of a maze (n, n): n * (n + 1) + 4 tokens, 310 for 17x17."""
     n = len(walls)
     cells = ["WALL" if wall else "PATH" for wall in walls.ravel().tolist()]
-    cells[n + 1] = "START"
-    cells[-n - 2] = "GOAL"
+    cells[start_of(n)] = "START"
+    cells[goal_of(n)] = "GOAL"
     rows = [" ".join(cells[i : i + n]) for i in range(0, n * n, n)]
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
@@ -165,7 +165,7 @@ def follow(grid: dict[Square, str], response: str) -> tuple[list[Square], str]:
     if "DONE" not in words:
         return path, "DONE is missing"
     if grid[here] != "GOAL":
-        return path, "DONE before the goal"
+        return path, TOO_EARLY
     return path, ""
 
 
@@ -175,19 +175,72 @@ def verify(prompt: str, response: str) -> float:
     return float(grid is not None and follow(grid, response)[1] == "")
 
 
-def walk(walls: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-    """The same verdict from token ids, for all rollouts at once and on their device.
+def progress(prompt: str, response: str) -> float:
+    """Partial credit for a response, in [0, 1], and 1 for a shortest path (TailRL's maze reward).
+
+    With the shortest path of L* moves, the walk of L moves and d moves left to the goal at its end,
+    the reward is
+
+        max(0, L* - d) / (2 L*)  +  L* / (2 L) if the walk reaches the goal
+
+    and 0 if it hits a wall, DONE is missing or another token comes before DONE.
+    """
+    grid = read_grid(prompt)
+    if grid is None:
+        return 0.0
+    path, why = follow(grid, response)
+    left = moves_left(grid)
+    shortest = left.get(path[0], 0)  # 0 if no way leads to the goal
+    if why not in ("", TOO_EARLY) or shortest == 0:
+        return 0.0
+    nearer = max(0, shortest - left[path[-1]]) / shortest
+    return nearer / 2 + (0.0 if why else shortest / (len(path) - 1) / 2)
+
+
+def moves_left(grid: dict[Square, str]) -> dict[Square, int]:
+    """How many moves a square is from the goal, for all from which it can be reached."""
+    queue = [square for square, cell in grid.items() if cell == "GOAL"]
+    left = dict.fromkeys(queue, 0)
+    for here in queue:
+        for down, right in MOVES.values():
+            there = (here[0] + down, here[1] + right)
+            if grid.get(there, "WALL") != "WALL" and there not in left:
+                left[there] = left[here] + 1
+                queue.append(there)
+    return left
+
+
+def all_moves_left(walls: np.ndarray) -> np.ndarray:
+    """The same for all squares of walls (M, n, n) at once, int64 (M, n * n); -1 for a wall."""
+    left = np.full(walls.shape, -1)
+    unseen = ~walls
+    wave = np.zeros_like(walls)  # (M, n, n), the squares with as many moves left
+    wave[:, -2, -2] = True
+    moves = 0
+    while wave.any():
+        left[wave] = moves
+        unseen &= ~wave
+        # Walls all around: nothing comes in from the opposite border.
+        near = [np.roll(wave, move, (1, 2)) for move in MOVES.values()]
+        wave = unseen & np.logical_or.reduce(near)
+        moves += 1
+    return left.reshape(len(walls), -1)
+
+
+def walk(walls: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Follow the token ids of all rollouts at once, on their device.
 
     walls    (P, n, n) bool
     tokens   (P, N, L) ids of VOCABULARY
     lengths  (P, N), of the responses
 
-    Returns (P, N) float.
+    Returns
+    here     (P, N) the flat square where the walk ends: the goal, a wall, or wherever DONE is
+    moves    (P, N) how many moves it made
+    formed   (P, N) whether DONE is written and nothing but moves before it
     """
     n = walls.shape[1]
     blocked = walls.flatten(1)  # (P, n * n), with walls all around
-    start = n + 1
-    goal = n * n - n - 2
     positions = torch.arange(tokens.shape[2], device=tokens.device)
     written = positions < lengths.unsqueeze(2)  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
@@ -195,18 +248,32 @@ def walk(walls: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
     steps = torch.zeros_like(tokens)  # (P, N, L), in flat squares; 0 is not a move
     for word, (down, right) in MOVES.items():
         steps += (tokens == ID[word]) * (down * n + right)
-    well_formed = done.any(2) & ~(before & (steps == 0)).any(2)  # (P, N)
-    here = torch.full_like(lengths, start)  # (P, N)
+    formed = done.any(2) & ~(before & (steps == 0)).any(2)  # (P, N)
+    here = torch.full_like(lengths, start_of(n))  # (P, N)
+    moves = torch.zeros_like(lengths)  # (P, N)
     # Rollouts that have touched neither a wall nor the goal.
     walking = torch.ones_like(lengths, dtype=torch.bool)  # (P, N)
     for step in (steps * before).unbind(2):  # (P, N)
         here = here + step * walking
-        walking = walking & ~blocked.gather(1, here) & (here != goal)
-    return (well_formed & (here == goal)).float()
+        moves = moves + (walking & (step != 0))
+        walking = walking & ~blocked.gather(1, here) & (here != goal_of(n))
+    return here, moves, formed
+
+
+def start_of(n: int) -> int:
+    """The flat square of the start of n x n squares."""
+    return n + 1
+
+
+def goal_of(n: int) -> int:
+    """The flat square of the goal."""
+    return n * n - n - 2
 
 
 class Maze(Task):
     """The mazes that `python -m data.maze.prepare` has written.
+
+    reward  "goal": 1 for a walk that reaches the goal, else 0; "progress": see `progress`
 
     An example's column "maze" is its packed row.
     """
@@ -214,8 +281,17 @@ class Maze(Task):
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
     equally_long = True
+    reward_of = staticmethod(verify)  # (prompt, response) -> reward
 
-    def __init__(self, split: str = "train", size: int = 17, directory: str | Path | None = None):
+    def __init__(
+        self,
+        split: str = "train",
+        size: int = 17,
+        directory: str | Path | None = None,
+        reward: str = "goal",
+    ):
+        if reward not in ("goal", "progress"):
+            raise ValueError(f"the reward of a maze must be goal or progress, got {reward!r}")
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         make = f"data.maze.prepare --size {size}"
@@ -225,6 +301,8 @@ class Maze(Task):
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(folder / name)
         self.size = size
+        if reward == "progress":
+            self.reward_of = progress
         self.mazes = np.load(folder / name, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:
@@ -236,7 +314,7 @@ class Maze(Task):
         return Example(to_prompt(walls), " ".join([*solve(walls), "DONE", "<eos>"]), {"maze": maze})
 
     def verify(self, response: str, example: Example) -> float:
-        return verify(str(example.prompt), response)
+        return self.reward_of(str(example.prompt), response)
 
     def guess(self, example: Example) -> float:
         """One of the shortest walks through an empty maze at random: 20 of 9x9, 3,432 of 17x17."""
@@ -252,9 +330,21 @@ class Maze(Task):
         words = ["DONE", *MOVES]
         if rollouts.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
-        mazes = np.stack([example.columns["maze"] for example in examples])
-        walls = torch.from_numpy(unpack(mazes, self.size)).to(rollouts.tokens.device)
-        return walk(walls, rollouts.tokens, rollouts.lengths)
+        walls = unpack(np.stack([example.columns["maze"] for example in examples]), self.size)
+        device = rollouts.tokens.device
+        here, moves, formed = walk(
+            torch.from_numpy(walls).to(device), rollouts.tokens, rollouts.lengths
+        )
+        reached = formed & (here == goal_of(self.size))  # (P, N)
+        if self.reward_of is verify:
+            return reached.float()
+        left = torch.from_numpy(all_moves_left(walls)).to(device)  # (P, n * n)
+        shortest = left[:, start_of(self.size), None]  # (P, 1)
+        rest = left.gather(1, here).double()  # (P, N), -1 in a wall
+        nearer = (shortest - rest).clamp(min=0) / shortest  # (P, N)
+        shorter = torch.where(reached, shortest.double() / moves, 0.0)  # (P, N)
+        rewards = nearer / 2 + shorter / 2  # (P, N), as progress() has it
+        return torch.where(formed & (rest >= 0), rewards, 0.0).float()
 
 
 DRAWN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": ".."}

@@ -14,8 +14,12 @@ from maxrl.tasks.maze import (
     MOVES,
     VOCABULARY,
     Maze,
+    all_moves_left,
     draw,
+    moves_left,
     pack,
+    progress,
+    read_grid,
     solve,
     to_prompt,
     verify,
@@ -40,6 +44,38 @@ def test_truth_table(prompt, response, verdict):
     assert type(verify(prompt, response)) is float
     last = draw(prompt, response).splitlines()[-1]
     assert last.startswith("right" if verdict else "wrong")
+
+
+# In the corridor the shortest path has 4 moves: RIGHT RIGHT DOWN DOWN would run into a wall.
+PARTIAL = [
+    ("RIGHT DOWN DOWN RIGHT DONE", 1),
+    ("DONE", 0),
+    ("RIGHT DONE", 0.5 * 1 / 4),
+    ("RIGHT DOWN DOWN DONE", 0.5 * 3 / 4),
+    ("RIGHT LEFT DONE", 0),  # nothing gained
+    ("RIGHT LEFT RIGHT DOWN DOWN RIGHT DONE", 0.5 + 0.5 * 4 / 6),  # a detour
+    ("RIGHT DOWN DOWN RIGHT LEFT UP DONE", 1),  # the walk ends at the goal
+    ("RIGHT DOWN RIGHT DONE", 0),  # a wall
+    ("RIGHT DOWN DOWN", 0),  # no DONE
+    ("RIGHT PATH DONE", 0),  # not a move
+    ("RIGHT DOWN DOWN RIGHT PATH DONE", 0),
+]
+
+
+@pytest.mark.parametrize(("response", "reward"), PARTIAL)
+def test_partial_credit(response, reward):
+    assert progress(CORRIDOR, response) == reward
+
+
+@pytest.mark.parametrize("size", [5, 9, 13])
+def test_moves_left(size):
+    """A path is as long as the squares along it say, and no neighbour is more than a move apart."""
+    walls = mazes(size, 10, seed=size)
+    for maze, table in zip(walls, all_moves_left(walls).reshape(walls.shape)):
+        left = moves_left(read_grid(to_prompt(maze)))
+        assert left[1, 1] == len(solve(maze))
+        assert all(table[square] == moves for square, moves in left.items())
+        assert (table >= 0).sum() == len(left) == (~maze).sum()
 
 
 BACK = {"UP": "DOWN", "DOWN": "UP", "LEFT": "RIGHT", "RIGHT": "LEFT"}
@@ -80,12 +116,16 @@ def tensors(words, rng):
 def test_empty_responses():
     walls = torch.from_numpy(mazes(5, 2))
     empty = torch.zeros(2, 3, 0, dtype=torch.long)
-    assert walk(walls, empty, torch.zeros(2, 3, dtype=torch.long)).tolist() == [[0, 0, 0]] * 2
+    here, moves, formed = walk(walls, empty, torch.zeros(2, 3, dtype=torch.long))
+    assert here.tolist() == [[6, 6, 6]] * 2  # the start
+    assert not moves.any()
+    assert not formed.any()
 
 
+@pytest.mark.parametrize("judge", [verify, progress])
 @pytest.mark.parametrize("shift", [0, 5])
 @pytest.mark.parametrize("size", [5, 9, 17])
-def test_rewards(size, shift):
+def test_rewards(size, shift, judge):
     """By ids if the tokenizer has the vocabulary's ids, otherwise by text. The oracle of both is
     the judge of texts."""
     rng = random.Random(size)
@@ -96,10 +136,10 @@ def test_rewards(size, shift):
         moves = solve(maze)
         near = [perturbed(moves, rng) if rng.random() < 0.8 else drunken(rng) for _ in range(40)]
         words.append(near)
-        expected.append([verify(to_prompt(maze), " ".join(response)) for response in near])
+        expected.append([judge(to_prompt(maze), " ".join(response)) for response in near])
     assert 0.2 < np.mean(expected) < 0.8
     task = Maze.__new__(Maze)
-    task.size = size
+    task.size, task.reward_of = size, judge
     examples = [Example(to_prompt(m), "", {"maze": row}) for m, row in zip(walls, pack(walls))]
     tokens, lengths = tensors(words, rng)
     rollouts = Rollouts(
@@ -111,7 +151,8 @@ def test_rewards(size, shift):
     )
     rewards = task.rewards(examples, rollouts)
     assert rewards.dtype == torch.float32
-    assert rewards.tolist() == expected
+    # Both divide in float64, so that they agree to the last bit of float32.
+    assert rewards.tolist() == torch.tensor(expected).tolist()
 
 
 def test_draw():

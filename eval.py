@@ -1,4 +1,4 @@
-"""pass@k and majority vote of checkpoints, with standard errors over prompts.
+"""pass@k, best@k and majority vote of checkpoints, with standard errors over prompts.
 
     python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --plot coverage.png
     python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024
@@ -8,8 +8,9 @@ NAME=PATH names a row of the table; several checkpoints (seeds) of one name are 
 per prompt. It works under torchrun too. The prompts are the --split of the task that the first
 checkpoint was trained on, or of --task. Sampling is that of the evaluations in its training
 (--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is exact, and
-top-1 accuracy is added. A task whose responses end in an answer gets a column maj@n: is the most
-frequent of n answers right?
+top-1 accuracy is added. best@k, the expected best reward of k samples, is added where rewards are
+not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose responses end in an answer
+gets a column maj@n: is the most frequent of n answers right?
 """
 
 import argparse
@@ -26,9 +27,10 @@ import torch
 from tqdm import tqdm
 
 from maxrl.analysis import plots, table
+from maxrl.analysis.metrics import best_at_k, exact_best_at_k
 from maxrl.models import chat_template, checkpoint
 from maxrl.run import build, cli, evaluation_options
-from maxrl.run.evaluation import judge_samples
+from maxrl.run.evaluation import are_verdicts, judge_samples, judged_prompts
 from maxrl.run.evaluation_options import Asked
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
@@ -36,6 +38,7 @@ from maxrl.system.arguments import check_least, name_and_path, parse
 from maxrl.system.errors import UsageError
 from maxrl.system.totals import Totals
 from maxrl.tasks import Task
+from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Judge, count_faults
 
 
@@ -145,7 +148,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "of": len(task),
         "source": task.source,
         "no_verdict": unjudged,
-        "guess": guesses(asked, task, [i for i in range(args.prompts) if i not in unjudged]),
+        **guesses(args, asked, task, [i for i in range(args.prompts) if i not in unjudged]),
         "precision": "bfloat16" if low else "float32",
         "classes": len(task.classes),
         "checkpoints": rows,
@@ -160,7 +163,7 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
     policy.watch = partial(show_tokens, bar)
-    counts, majority, reward = judge_samples(
+    rewards, majority = judge_samples(
         policy,
         task,
         range(args.prompts),
@@ -170,8 +173,14 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         progress=bar.update,
         **asked.drawn(classifier=False),
     )
-    votes = {} if majority is None else {"majority": digits(majority)}
-    return {"counts": counts.tolist(), "reward": reward} | votes | judge.verdicts.means()
+    counts = is_success(rewards).sum(1).where(judged_prompts(rewards), -1)
+    row = {"counts": counts.tolist(), "reward": float(rewards.nanmean())}
+    if majority is not None:
+        row["majority"] = digits(majority)
+    if not are_verdicts(rewards):
+        ks = table.powers(args.samples, args.k)
+        row["best"] = {str(k): digits(best_at_k(rewards, k)) for k in ks}
+    return row | judge.verdicts.means()
 
 
 def line(drawn: str):
@@ -200,18 +209,34 @@ def leave_out(rows: list[dict]) -> list[int]:
     for row in rows:
         for name in {"counts", "majority"} & set(row):
             row[name] = np.array(row[name])[judged].tolist()
+        for k, values in row.get("best", {}).items():
+            row["best"][k] = np.array(values)[judged].tolist()
     return np.flatnonzero(~judged).tolist()
 
 
-def guesses(asked: Asked, task: Task, prompts: list[int]) -> list[float]:
-    """Return the pass rate of a guess at each prompt; nothing where the task does not know it."""
+def guesses(args, asked: Asked, task: Task, prompts: list[int]) -> dict:
+    """Return the pass rate of a guess at each prompt; nothing where the task does not know it.
+
+    Where a guess may have other rewards than 0 and 1, also its best@k.
+    """
     if task.classes:
-        return [1 / len(task.classes)] * len(prompts)
-    rates = [None if asked.cfg.reward else task.guess(task[i]) for i in prompts]
-    return [rate for rate in rates if rate is not None] if None not in rates else []
+        return {"guess": [1 / len(task.classes)] * len(prompts)}
+    found: list[Any] = [None if asked.cfg.reward else task.guess(task[i]) for i in prompts]
+    if None in found:
+        return {"guess": []}
+    if not any(isinstance(one, dict) for one in found):
+        return {"guess": found}
+    chances: list[dict[float, float]]
+    chances = [one if isinstance(one, dict) else {1: one, 0: 1 - one} for one in found]
+    ks = table.powers(args.samples, args.k)
+    best = np.array([exact_best_at_k(one, ks) for one in chances])  # (prompts, M)
+    return {
+        "guess": [one.get(1, 0.0) for one in chances],
+        "guess_best": {str(k): digits(values) for k, values in zip(ks, best.T)},
+    }
 
 
-def digits(values: torch.Tensor) -> list[float]:
+def digits(values: torch.Tensor | np.ndarray) -> list[float]:
     """Return six significant digits, so that files of 50,000 images stay small."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
@@ -222,14 +247,17 @@ def main(arguments: list[str]):
     results = evaluate(args, asked)
     if distributed.rank() > 0:
         return
-    results["pass@k"] = table.curves(results)
+    drawn = {}
+    for name, measure in table.measures(results).items():
+        drawn[f"{name}@k"] = table.curves(results, measure)
+    results |= drawn
     # Printing comes last: its reader may have gone.
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
-        plots.coverage(results["pass@k"], args.plot, caption)
+        plots.coverage(drawn, args.plot, caption)
     table.print_table(results, args.k, args.against)
     table.print_rewards(results)
     table.print_faults(results)

@@ -43,7 +43,8 @@ def side_by_side(texts: list[str]) -> str:
 
 
 def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[str]:
-    """Return a right and a wrong rollout of one model, or the first rollout of each of several.
+    """Return the best and the worst rollout of one model, a right and a wrong one if it has both,
+    or the first rollout of each of several.
 
     groups  of each model: the rollouts of one prompt and their rewards, (N,)
     """
@@ -55,8 +56,9 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
             texts.append(f"{count}\n{response(rollouts, rewards, 0, show)}")
         return texts
     rollouts, rewards = groups[0]
-    right = is_success(rewards)
-    chosen = [int(mask.long().argmax()) for mask in (right, ~right) if mask.any()]
+    best = int(rewards.nan_to_num(-torch.inf).argmax())
+    worst = int(rewards.nan_to_num(torch.inf).argmin())
+    chosen = dict.fromkeys([best, worst])  # one if all are equal
     return [response(rollouts, rewards, i, show) for i in chosen]
 
 

@@ -1,4 +1,4 @@
-"""Statistics of rewards: pass@k and its standard error, majority vote, samples to match.
+"""Statistics of rewards: pass@k, best@k and standard errors, majority vote, samples to match.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
@@ -45,6 +45,31 @@ def exact_pass_at_k(p: ArrayLike, k: ArrayLike) -> np.ndarray:
     """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
     with np.errstate(divide="ignore"):
         return -np.expm1(_array(k) * np.log1p(-np.minimum(_array(p), 1)))
+
+
+def best_at_k(rewards: ArrayLike, k: int) -> np.ndarray:
+    """Unbiased estimate of the expected largest reward of k samples, (...), from (..., n) of them.
+
+    With the rewards sorted, r_(i) is the largest of C(i-1, k-1) of the C(n, k) subsets. On rewards
+    of 0 and 1 this is pass@k; a reward that is NaN makes it NaN.
+
+    ValueError unless k is a whole number with 1 <= k <= n.
+    """
+    ordered = np.sort(_array(rewards), axis=-1)[..., ::-1]  # (..., n)  r_(n), ..., r_(1)
+    n = ordered.shape[-1]
+    if k != int(k) or not 1 <= k <= n:
+        raise ValueError(f"best_at_k needs a whole 1 <= k <= n, but got n={n}, k={k}")
+    # The share of r_(n) is k / n, and that of r_(i-1) is (i-k) / (i-1) times that of r_(i).
+    i = np.arange(n, 1, -1)  # (n - 1,)
+    falls = np.cumprod(np.maximum(i - k, 0) / (i - 1))  # (n - 1,)
+    return ordered @ np.append(1, falls) * (k / n)
+
+
+def exact_best_at_k(distribution: dict[float, float], ks: ArrayLike) -> np.ndarray:
+    """The expected largest of k rewards, (M,) at each of ks (M,), for {reward: its probability}."""
+    values, chances = map(_array, zip(*sorted(distribution.items())))
+    below = np.append(0, np.cumsum(chances))[:, None] ** _array(ks)  # (rewards + 1, M)
+    return values @ np.diff(below, axis=0)
 
 
 def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike) -> np.ndarray:

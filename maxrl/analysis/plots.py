@@ -144,22 +144,26 @@ def look(name: str) -> Look:
     return Look(label, colour, marker)
 
 
-def coverage(curves: dict[str, dict], file: Path, caption: str):
-    """Draw pass@k against k.
+def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
+    """Draw pass@k, and best@k if there is one, against k.
 
-    curves  {name: {"k": [], "mean": [], "se": []}}
+    panels  {"pass@k": {name: {"k": [], "mean": [], "se": []}}}
     """
-    fig, (ax,) = figure(1)
-    for name, curve in curves.items():
-        mean = np.array(curve["mean"])
-        se = [error or 0 for error in curve["se"]]
-        of = look(name)
-        style = {"label": of.label, "color": of.colour, "marker": of.marker}
-        style |= {"linestyle": ":" if name == "guess" else "-"}
-        (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
-        ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
-    ax.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
-    ax.xaxis.set_major_formatter("{x:g}")
+    fig, axes = figure(len(panels))
+    for ax, (measure, curves) in zip(axes, panels.items()):
+        for name, curve in curves.items():
+            mean = np.array(curve["mean"])
+            se = [error or 0 for error in curve["se"]]
+            of = look(name)
+            style = {"label": of.label, "color": of.colour, "marker": of.marker}
+            style |= {"linestyle": ":" if name == "guess" else "-"}
+            (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
+            band = {"alpha": 0.2, "color": line.get_color(), "lw": 0}
+            ax.fill_between(curve["k"], mean - se, mean + se, **band)
+        # Rewards, and so the best of k, may be negative.
+        lowest = min(0, ax.get_ylim()[0])
+        ax.set(xlabel="k, samples per prompt", ylabel=measure, ylim=(lowest, None))
+        ax.xaxis.set_major_formatter("{x:g}")
     save(fig, file, caption, "bands: ± standard error over prompts")
 
 
@@ -199,10 +203,12 @@ def training(
 
 
 def default_panels(known: set[str]) -> list[str]:
-    """The metrics of MEANING, and the smallest and largest k of pass@k."""
-    evaluated = [key for key in known if key.startswith("eval/pass@")]
-    evaluated.sort(key=lambda key: int(key.split("@")[1]))
-    ends = dict.fromkeys([*evaluated[:1], *evaluated[-1:]])
+    """The metrics of MEANING, and the smallest and largest k of pass@k and of best@k."""
+    ends: dict[str, None] = {}
+    for measure in ("eval/pass@", "eval/best@"):
+        evaluated = [key for key in known if key.startswith(measure)]
+        evaluated.sort(key=lambda key: int(key.split("@")[1]))
+        ends |= dict.fromkeys([*evaluated[:1], *evaluated[-1:]])
     return [*(key for key in MEANING if key in known), *ends]
 
 

@@ -30,39 +30,69 @@ def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
     return over_seeds(results, value)
 
 
-def guessed(results: dict, ks: Sequence[int]) -> np.ndarray:
-    """Return pass@k (P, M) of guesses that are blind to the prompt."""
+def best(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return {name: best@k}, (seeds, P, M), at ks of `powers`; of verdicts it is pass@k."""
+
+    def value(row: dict) -> np.ndarray:
+        if "best" in row:
+            return np.stack([row["best"][str(k)] for k in ks], axis=1)
+        return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
+
+    return over_seeds(results, value)
+
+
+def partial(results: dict) -> bool:
+    """Return whether a reward is neither 0 nor 1, so that best@k is not pass@k."""
+    return any("best" in row for row in results["checkpoints"])
+
+
+def guessed(results: dict, ks: Sequence[int], measure: Callable = coverage) -> np.ndarray:
+    """Return pass@k or best@k (P, M) of guesses that are blind to the prompt."""
+    if measure is best and "guess_best" in results:
+        return np.stack([results["guess_best"][str(k)] for k in ks], axis=1)
     return exact_pass_at_k(np.array(results["guess"])[:, None], ks)
 
 
-def powers(results: dict) -> list[int]:
-    """Return k = 1, 2, 4, ... up to the number of samples, or of classes."""
-    return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
+def powers(largest: int, others: Iterable[int] = ()) -> list[int]:
+    """Return k = 1, 2, 4, ... up to the number of samples, or of classes, and the others."""
+    return sorted({2**i for i in range(largest.bit_length())} | set(others))
 
 
 def print_table(results: dict, passes: Sequence[int], against: str):
-    """Print pass@k and majority vote with standard errors over prompts, and paired differences."""
-    solved = {name: seeds.mean(0) for name, seeds in coverage(results, passes).items()}  # (P, M)
+    """Print pass@k, best@k and majority vote with standard errors over prompts, and paired
+    differences.
+    """
     columns: dict[str, dict] = {}
-    for i, k in enumerate(passes):
-        columns[f"pass@{k}"] = {name: rates[:, i] for name, rates in solved.items()}
+    guesses: list[np.ndarray] = []
+    for column, measure in measures(results).items():
+        means = {name: seeds.mean(0) for name, seeds in measure(results, passes).items()}  # (P, M)
+        for i, k in enumerate(passes):
+            columns[f"{column}@{k}"] = {name: values[:, i] for name, values in means.items()}
+        if results.get("guess"):
+            guesses += [*guessed(results, passes, measure).T]
     for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
         if field in results["checkpoints"][0]:
             found = over_seeds(results, itemgetter(field))
             columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-    width = max(map(len, [*solved, GUESS])) + 2
+    names = list(means)
+    width = max(map(len, [*names, GUESS])) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
     print(" " * width + "".join(f"{column:^20}" for column in columns))
-    for name in solved:
+    for name in names:
         print_row(name, width, [rates[name] for rates in columns.values()], ".3f")
-    if results.get("guess"):
-        print_row(GUESS, width, guessed(results, passes).T, ".3f")
-    if len(solved) > 1:
+    if guesses:
+        print_row(GUESS, width, guesses, ".3f")
+    if len(names) > 1:
         print(f"{against} minus each, paired over prompts")
-        for name in filter(against.__ne__, solved):
+        for name in filter(against.__ne__, names):
             differences = [rates[against] - rates[name] for rates in columns.values()]
             print_row(name, width, differences, "+.3f")
         print(in_samples(results, max(passes), against))
+
+
+def measures(results: dict) -> dict[str, Callable]:
+    """Return {"pass": coverage}, and {"best": best} if rewards are not 0 or 1."""
+    return {"pass": coverage} | ({"best": best} if partial(results) else {})
 
 
 def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
@@ -73,7 +103,7 @@ def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
 
 def in_samples(results: dict, k: int, against: str) -> str:
     """Return in how many samples one row reaches the others' pass@k (the paper's Figure 5)."""
-    ks = sorted({*powers(results), k})
+    ks = powers(results["samples"] or results["classes"], [k])
     curves = {name: values.mean((0, 1)) for name, values in coverage(results, ks).items()}
     own = curves.pop(against)
     said = []
@@ -136,13 +166,13 @@ def print_faults(results: dict):
             )
 
 
-def curves(results: dict) -> dict[str, dict]:
-    """Return every name's pass@k and standard error over prompts, for the figure."""
-    ks = powers(results)
+def curves(results: dict, measure: Callable) -> dict[str, dict]:
+    """Return every name's pass@k or best@k and standard error over prompts, for the figure."""
+    ks = powers(results["samples"] or results["classes"])
     result = {}
-    rows = {name: values.mean(0) for name, values in coverage(results, ks).items()}  # (P, M)
+    rows = {name: values.mean(0) for name, values in measure(results, ks).items()}  # (P, M)
     if results.get("guess"):
-        rows[GUESS] = guessed(results, ks)
+        rows[GUESS] = guessed(results, ks, measure)
     for name, values in rows.items():
         mean, se = zip(*map(mean_and_se, values.T))
         # JSON has no NaN, the error of a single prompt.

@@ -1,4 +1,4 @@
-"""Evaluation: how many rollouts of each prompt succeed, and pass@k."""
+"""Evaluation: the rewards of many rollouts of each prompt, pass@k and best@k."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maxrl.analysis.metrics import exact_pass_at_k, majority_vote, pass_at_k
+from maxrl.analysis.metrics import best_at_k, exact_pass_at_k, majority_vote, pass_at_k
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
@@ -29,7 +29,7 @@ def judge_samples(
     seed: int = 0,
     progress: Callable[[int], object] = int,
     **sampling: Any,
-) -> tuple[Tensor, Tensor | None, float]:
+) -> tuple[Tensor, Tensor | None]:
     """Sample and judge. The prompts are divided over the ranks, and every rank returns all results.
 
     policy    of a language model
@@ -42,16 +42,14 @@ def judge_samples(
     sampling  temperature, top_k and top_p, if not those of training
 
     Returns
-    counts    how many rollouts of each prompt are a success, (len(indices),); -1 for a prompt with
-              a rollout that has no verdict (NaN)
+    rewards   float64 (len(indices), samples), NaN for a rollout without a verdict
     majority  whether the answer of most rollouts is right (metrics.majority_vote), float64
               (len(indices),); None if the task has no `final`
-    reward    the mean reward of the rollouts with a verdict
     """
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
-    # Of each prompt: successes, majority vote, sum of rewards, verdicts.
-    results = torch.zeros(4, len(indices), dtype=torch.float64)
+    # Of each prompt its rewards and the majority vote, 0 where another rank has it.
+    results = torch.zeros(len(indices), samples + 1, dtype=torch.float64)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
@@ -59,34 +57,45 @@ def judge_samples(
         examples = [example_of(task, int(indices[position])) for position in positions]
         rollouts = policy.rollout(examples, samples, indices=positions, seed=seed, **sampling)
         rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (positions, samples)
-        right = is_success(rewards)
-        verdicts = rewards.isfinite().sum(1)  # (positions,)
-        votes = torch.zeros_like(verdicts)
+        results[list(positions), :-1] = rewards
         if task.final:
             answers = []
             for group in task.responses(rollouts):
                 answers.append([task.final(response) for response in group])
-            votes = torch.from_numpy(majority_vote(answers, right)).to(results)
-        counts = right.sum(1).where(verdicts == samples, -1)
-        results[:, list(positions)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
+            votes = majority_vote(answers, is_success(rewards))
+            results[list(positions), -1] = torch.from_numpy(votes)
         progress(len(positions))
     results = distributed.sum_tensor(results.to(policy.device)).cpu()
-    counts, majority, sums, verdicts = results
-    reward = float(sums.sum() / verdicts.sum())
-    return counts.long(), majority if task.final else None, reward
+    return results[:, :-1], results[:, -1] if task.final else None
 
 
-def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> Metrics:
-    """Return pass@k for each k of ks over the prompts with a verdict, and how many have none.
+def judged_prompts(rewards: Tensor) -> Tensor:
+    """Which prompts, (prompts,), have a verdict on all of their rewards (prompts, samples)."""
+    return rewards.isfinite().all(1)
 
-    counts (prompts,) are those of judge_samples. NaN if no prompt has a verdict.
+
+def are_verdicts(rewards: Tensor) -> bool:
+    """Return whether all rewards are 0 or 1, so that best@k is pass@k; NaN counts as neither."""
+    return bool(((rewards == 0) | (rewards == 1) | rewards.isnan()).all())
+
+
+def of_rewards(rewards: Tensor, ks: Sequence[int]) -> Metrics:
+    """Return the mean reward, pass@k, and best@k unless rewards are verdicts, for each k of ks.
+
+    rewards (prompts, samples) are those of judge_samples. A prompt without a verdict on one of them
+    is left out of pass@k and best@k; NaN if that leaves none.
     """
-    judged = counts[counts >= 0]
-    stats = {}
+    judged = rewards[judged_prompts(rewards)]
+    found = {}  # {name: a value of each judged prompt}
     for k in ks:
-        found = pass_at_k(samples, judged, k)  # (judged,)
-        stats[f"pass@{k}"] = float(found.mean()) if len(found) else math.nan
-    stats["groups_left_out"] = float(len(counts) - len(judged))
+        found[f"pass@{k}"] = pass_at_k(rewards.shape[1], is_success(judged).sum(1), k)
+    if not are_verdicts(rewards):
+        found |= {f"best@{k}": best_at_k(judged, k) for k in ks}
+    stats = {}
+    for name, values in found.items():
+        stats[name] = float(values.mean()) if len(judged) else math.nan
+    stats["groups_left_out"] = float(len(rewards) - len(judged))
+    stats["reward"] = float(rewards.nanmean())
     return stats
 
 
@@ -113,7 +122,7 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
         found = class_metrics(policy, task, prompts, cfg.eval_k)
     else:
         assert judge is not None, "responses are judged"
-        counts, _, reward = judge_samples(
+        rewards, _ = judge_samples(
             policy,
             task,
             range(prompts),
@@ -122,6 +131,5 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
             temperature=cfg.eval_temperature,
             top_p=cfg.eval_top_p,
         )
-        found = pass_at_ks(counts, cfg.eval_samples, cfg.eval_k) | {"reward": reward}
-        found |= judge.verdicts.means()
+        found = of_rewards(rewards, cfg.eval_k) | judge.verdicts.means()
     return {f"eval/{name}": value for name, value in found.items()}

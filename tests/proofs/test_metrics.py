@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from maxrl.analysis.metrics import (
+    best_at_k,
+    exact_best_at_k,
     exact_pass_at_k,
     majority_vote,
     mean_and_se,
@@ -54,6 +56,44 @@ def test_pass_at_k_shapes_and_types():
     assert pass_at_k([4, 8], 1, 2.0).tolist() == [0.5, 0.25]
     assert pass_at_k(np.array([4, 8]), [1, 1], [4, 8]).tolist() == [1, 1]
     assert pass_at_k(4, np.zeros(0), 2).shape == (0,)
+
+
+REWARDS = ["0", ".5 .5 .5", "1 0 0 .25", "-1 .5 -2 .5 3 0"]
+
+
+@pytest.mark.parametrize("rewards", [[*map(float, text.split())] for text in REWARDS])
+def test_best_at_k_is_the_mean_best_of_subsets(rewards):
+    for k in range(1, len(rewards) + 1):
+        subsets = [max(subset) for subset in itertools.combinations(rewards, k)]
+        assert best_at_k(rewards, k) == pytest.approx(statistics.fmean(subsets), abs=1e-15)
+
+
+def test_best_at_k_of_verdicts_is_pass_at_k():
+    """Of all counts of successes among n, also where binomials would overflow."""
+    for n in (1, 2, 7, 2048):
+        c = np.unique(np.linspace(0, n, 9).astype(int))
+        verdicts = np.arange(n) < c[:, None]  # (counts, n)
+        for k in {1, (n + 1) // 2, n}:
+            np.testing.assert_allclose(best_at_k(verdicts, k), pass_at_k(n, c, k), rtol=1e-11)
+
+
+def test_best_at_k_is_unbiased():
+    """Averaged over all samples of n rewards it is the best of k of their distribution."""
+    outcomes = {-0.5: 0.1, 0.0: 0.45, 0.25: 0.3, 1.0: 0.15}
+    for n, k in ((1, 1), (4, 1), (5, 3), (4, 4)):
+        mean = 0.0
+        for sample in itertools.product(outcomes, repeat=n):
+            mean += math.prod(outcomes[reward] for reward in sample) * best_at_k(sample, k)
+        assert mean == pytest.approx(exact_best_at_k(outcomes, [k])[0], abs=1e-14)
+    # The best of one is the mean, and of very many the largest.
+    mean = sum(reward * chance for reward, chance in outcomes.items())
+    np.testing.assert_allclose(exact_best_at_k(outcomes, [1, 10**4]), [mean, 1], atol=1e-14)
+
+
+@pytest.mark.parametrize("k", [0, -1, 4, 1.5])
+def test_best_at_k_of_no_subset_is_refused(k):
+    with pytest.raises(ValueError, match=f"k={k}"):
+        best_at_k([0, 0.5, 1], k)
 
 
 NO_COUNTS = ["4 1 5", "4 1 0", "4 5 1", "4 -1 1", "4 1.5 1", "4 1 nan", "inf 1 1", "0 0 1"]

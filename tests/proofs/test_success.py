@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from maxrl.learning import rounds
-from maxrl.run.evaluation import judge_samples, pass_at_ks
+from maxrl.run.evaluation import judge_samples, of_rewards
 from maxrl.run.logger import Logger
 from results.lab.data import rows_of
 from tests.helpers.judged import group_metrics
@@ -26,8 +26,8 @@ REWARDS = torch.tensor(REWARDS, dtype=torch.float64)
 SOLVED = torch.arange(len(REWARDS)) < len(SUCCESS)
 
 
-def evaluated(rewards):
-    """What an evaluation of these rewards (P, N) returns."""
+def evaluated(rewards, k):
+    """The metrics of an evaluation of these rewards (P, N)."""
     policy = SimpleNamespace(
         unsharded_model=lambda: None,
         device="cpu",
@@ -35,23 +35,26 @@ def evaluated(rewards):
         rollout=lambda examples, *_, indices, **options: indices,
     )
     judge = lambda examples, indices: rewards[list(indices)]  # noqa: E731
-    return judge_samples(policy, Up("test"), range(len(rewards)), rewards.shape[1], judge=judge)
+    P, N = rewards.shape
+    found, _ = judge_samples(policy, Up("test"), range(P), N, judge=judge)
+    return of_rewards(found, [k])
 
 
 def test_one_rule():
     assert group_metrics(REWARDS)["frac_unsolved"] == (~SOLVED).double().mean()
     assert torch.equal(rounds.unsolved(REWARDS), ~SOLVED)
     whole = ~REWARDS.isnan().any(1)
-    counts, _, _ = evaluated(REWARDS)
-    assert torch.equal(counts > 0, SOLVED & whole)
     unsolved = group_metrics(REWARDS[whole])["frac_unsolved"]
-    assert pass_at_ks(counts, 2, [2])["pass@2"] == pytest.approx(1 - unsolved)
-    assert math.isnan(pass_at_ks(counts[counts < 0], 2, [2])["pass@2"])
+    found = evaluated(REWARDS, 2)
+    assert found["pass@2"] == pytest.approx(1 - unsolved)
+    assert found["best@2"] == pytest.approx(float(REWARDS[whole].amax(1).mean()))
+    assert found["groups_left_out"] == (~whole).sum()
+    assert math.isnan(evaluated(REWARDS[~whole], 2)["pass@2"])
 
 
 @pytest.mark.parametrize("values", [[-1, 0.25], [0, -2, NAN], [1, -1], [3], [NAN, -4]])
 def test_the_mean_reward_of_an_evaluation_is_signed(values):
-    _, _, reward = evaluated(torch.tensor([values], dtype=torch.float64))
+    reward = evaluated(torch.tensor([values], dtype=torch.float64), 1)["reward"]
     assert reward == pytest.approx(np.nanmean(values))
 
 

@@ -233,9 +233,9 @@ def metrics(mine: list[int]) -> dict:
 
 
 def votes() -> list:
-    """Counts of right samples, and the majority votes, of seven prompts shared by the ranks."""
-    counts, majority, _ = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
-    return [counts.tolist(), majority.tolist()]
+    """Rewards and majority votes of seven prompts shared by the ranks."""
+    rewards, majority = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
+    return [rewards.tolist(), majority.tolist()]
 
 
 def noted(act):

@@ -112,7 +112,8 @@ def test_only_a_figure_of_ours_is_replaced(tmp_path, kind):
     file = tmp_path / f"out.{kind}"
 
     def draw():
-        plots.coverage({"maxrl-$x^$": {"k": [1, 2], "mean": [0.1, 0.2], "se": [0, None]}}, file, "")
+        curve = {"k": [1, 2], "mean": [0.1, 0.2], "se": [0, None]}
+        plots.coverage({"pass@k": {"maxrl-$x^$": curve}}, file, "")
 
     draw()
     file.write_bytes(file.read_bytes() + b" of ours")

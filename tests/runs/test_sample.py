@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from maxrl.analysis.metrics import best_at_k
 from maxrl.models import checkpoint
 from maxrl.run.evaluation import judge_samples
 from maxrl.tasks import load_task
@@ -20,7 +22,9 @@ def up(completions):
 
 @pytest.mark.parametrize("reward, weight", [("0.5", 1), ("-1.0", 1), ("3.0", 1), ("0.5", 2)])
 def test_rewards_that_are_not_0_or_1(dice, evaluate, shell, reward, weight):
-    """Their mean is shown, since pass@1 counts a reward of 1 alone, and sample.py shows each."""
+    """Their mean and the best of k are shown, since pass@k counts a reward of 1 alone, and
+    sample.py shows each.
+    """
     Path("rewards.py").write_text(PARTIAL.replace("REWARD", reward))
     ask = (*UP, "--reward", "rewards.py:up", "--reward-weights", weight)
     said, results = evaluate(dice, *ask)
@@ -30,9 +34,15 @@ def test_rewards_that_are_not_0_or_1(dice, evaluate, shell, reward, weight):
     (row,) = results["checkpoints"]
     assert row["reward"] == pytest.approx(mean)
     assert (f"reward {mean:.3f}" in said) == shown
+    assert ("best@1" in said) == ("best@k" in results) == shown
+    if shown:
+        rewards = each * (np.arange(8) < np.array(throws(range(10), 8, 0.5))[:, None])
+        best = best_at_k(rewards, 4)
+        assert results["best@k"]["dice"]["mean"][2] == pytest.approx(best.mean())
+        assert f"{best_at_k(rewards, 1).mean():.3f} ± " in said
     look = ("--samples", 8, "--prompts", 3, "--max-response", 6, "--task", "tests.helpers.tiny:Up")
     said = passed(shell("sample.py", dice, *look, *ask[len(UP) :]))
-    assert (f"reward {each:g}\n" in said) == shown
+    assert (f"reward {each:g}" in said) == shown
     both = passed(shell("sample.py", dice, dice, *look, *ask[len(UP) :]))
     assert ("reward" in both) == shown
 
@@ -45,7 +55,7 @@ def test_sample(warm, mazes, shell):
     assert not {"\x1b", "\r"} & {*said}
     policy = tiny.policy(checkpoint.load(warm).model, max_tokens=20)
     task = load_task("maze", "validation", size=7, directory=str(mazes))
-    counts = judge_samples(policy, task, range(24), 8)[0].tolist()
+    counts = judge_samples(policy, task, range(24), 8)[0].sum(1).tolist()
     shown = re.findall(r"prompt (\d+): (\d) of 8 rollouts are right", said)
     assert [(int(i), int(count)) for i, count in shown] == list(enumerate(counts))
     # What the model has learned differs from machine to machine.

@@ -69,11 +69,17 @@ def with_bases(chosen: dict, runs: dict, folder: str) -> dict:
 
 
 def in_order(runs: dict[str, list[str]], folder: str) -> list[dict]:
-    """The runs that others of them start from, then those others."""
-    starts = {starting_from(words) for words in runs.values()}
-    first = {name: words for name, words in runs.items() if f"{folder}/{name}" in starts}
-    rest = {name: words for name, words in runs.items() if name not in first}
-    return [first, rest]
+    """Parts of the runs: each run is in a part after that of the run that it starts from."""
+    parts = []
+    waiting = dict(runs)
+    while waiting:
+        part = {}
+        for name, words in waiting.items():
+            if starting_from(words).removeprefix(f"{folder}/") not in waiting:
+                part[name] = words
+        waiting = {name: words for name, words in waiting.items() if name not in part}
+        parts.append(part)
+    return parts
 
 
 def options(words: list[str]) -> list[tuple[str, str]]:

@@ -111,8 +111,12 @@ def test_runs_start_after_those_they_start_from():
     runs |= product("{n}/base", "train.py maze9_laptop_sft --seed {n}", n=[0, 1])
     chosen = with_bases({"1/rl": runs["1/rl"]}, runs, "runs/x")
     assert chosen == {name: runs[name] for name in ("1/rl", "1/base")}
-    first, rest = in_order(runs, "runs/x")
-    assert [*first, *rest] == ["0/base", "1/base", "0/rl", "1/rl"]
+    runs |= product("{n}/more", "train.py maze9_laptop --init runs/x/{n}/rl", n=[1])
+    assert [*map(list, in_order(runs, "runs/x"))] == [
+        ["0/base", "1/base"],
+        ["0/rl", "1/rl"],
+        ["1/more"],
+    ]
 
 
 def test_what_is_kept_of_a_run(warm):

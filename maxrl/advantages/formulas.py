@@ -26,13 +26,16 @@ failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has ord
     with order=T  r_i c_i                         w_T                           {0, 1} +  r
   maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1}    refused
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1} *  r
+  maxrl_leave_    (r_i - mean of the others) c    w_T, T < N: 1 is rloo,        {0, 1} *  refused
+    two_out                                         N - 1 is maxrl
   maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1} *  r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1} +  r (k = 1)
   differential_   grpo - gamma l_i if r_i = 1,    none: depends on l_i too      any       refused
     smoothing     grpo + gamma l_i otherwise
   supervised      1                               none: rollouts are given      any       1
-c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), and q_i
-is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
+c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), c one
+from all rollouts but a success and a failure, and q_i an estimate of (1-p)^(k-1). l_i is the mean
+log-probability of the rollout's tokens.
 * any, + 0 or more with thresholds=True: the estimator at every threshold of the reward, with the
 weight w(p_t) at threshold t (thresholds.py). Eq. (10) is not exact there: above the largest reward
 of a group no rollout passes, and it gives -1 up to a top that nobody knows.
@@ -214,6 +217,25 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     mean = _of_others(rewards) / max(N - 1, 1)  # (P, N)
     advantages = rewards - mean  # (P, N)
     return advantages * _c(rewards, order)
+
+
+@estimator(takes="binary", limit=maxrl_weight, count="order", thresholds="any", group=True)
+def maxrl_leave_two_out(rewards: Tensor, order: int) -> Tensor:
+    """A_i = mean over the others j of (r_i - r_j) c_T(failures among the rest). Weight w_T.
+
+    The advantages of a group add up to 0, as with MaxPO's baseline (arXiv 2606.06080). Exact
+    because E[(r_i - r_j) S_i] is grad p, whatever the other N - 2 rollouts are, and c_T knows only
+    these. T = 1 is RLOO and T = N - 1 is Algorithm 1, which shows the order of that.
+
+    order  T, 1 <= T < N
+    """
+    N = rewards.shape[1]
+    if order == N:
+        raise ValueError(f"maxrl_leave_two_out has orders up to N - 1 = {N - 1}; use maxrl_order")
+    # Only pairs of a success and a failure count, and all of them leave F - 1 failures.
+    failures = (1 - rewards).sum(dim=1, keepdim=True).long()  # (P, 1)  F
+    c = _all_fail(rewards[:, 1:], order).sum(dim=1)  # (N - 1,)  c_T of every f, of N - 1 rollouts
+    return rloo(rewards) * c[(failures - 1).clamp(0, N - 2)]  # (P, N)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True, thresholds="any")

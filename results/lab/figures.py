@@ -120,7 +120,7 @@ def block_curves(found: dict, key: str, size: int) -> list[dict]:
 
 def coverage_curves(results: dict) -> list[dict]:
     """pass@k of a test against k."""
-    ks = powers(results)
+    ks = powers(results["samples"] or results["classes"])
     curves = coverage(results, ks)
     return [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
 

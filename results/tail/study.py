@@ -38,13 +38,13 @@ KS = (1, 8)
 KEPT_STEPS = 20
 
 
-def bases(seed: int, batches) -> dict:
+def bases_of(seed: int, batches) -> dict:
     """The bases of a seed, and the 9x9 model that they start from."""
     small = product("seed{seed}/small", SMALL, seed=[seed])
     return small | product("seed{seed}/base{batches}", LARGE, seed=[seed], batches=batches)
 
 
-def arms(seed: int, batches: int, rollouts: int, methods: dict, rates) -> dict:
+def arms_from(seed: int, batches: int, rollouts: int, methods: dict, rates) -> dict:
     """Methods at rates from a base."""
     name = "seed{seed}/b{batches}-n{rollouts}-{method[0]}-lr{rate}"
     values = {"seed": [seed], "batches": [batches], "rollouts": [rollouts], "rate": rates}
@@ -52,17 +52,17 @@ def arms(seed: int, batches: int, rollouts: int, methods: dict, rates) -> dict:
 
 
 SEARCH = (SEARCHED, SEARCHED_BASE, SEARCHED_ROLLOUTS)
-RUNS = {"search": bases(SEARCHED, [SEARCHED_BASE]) | arms(*SEARCH, METHODS, RATES)}
+RUNS = {"search": bases_of(SEARCHED, [SEARCHED_BASE]) | arms_from(*SEARCH, METHODS, RATES)}
 # {method: rate} by pass@1 + pass@8 at the end of the search; stages of seeds once it is known.
 BEST: dict[str, str] = {}
 TESTS: dict[str, list[str]] = {}
 for seed in SEEDS if BEST else ():
     for batches in BASES:
         for rollouts in (32, 16):
-            stage = bases(seed, [batches])
+            stage = bases_of(seed, [batches])
             models = {"base": f"tail/seed{seed}/base{batches}"}
             for name, rate in BEST.items():
-                made = arms(seed, batches, rollouts, {name: (METHODS | OTHER_K)[name]}, [rate])
+                made = arms_from(seed, batches, rollouts, {name: (METHODS | OTHER_K)[name]}, [rate])
                 stage |= made
                 models[name] = f"tail/{next(iter(made))}"
             where = f"b{batches}-n{rollouts}"

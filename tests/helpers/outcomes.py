@@ -15,6 +15,7 @@ NEEDS_GROUP = {
     "grpo",
     "dr_grpo",
     "maxrl_centered",
+    "maxrl_leave_two_out",
     "differential_smoothing",
 }
 
@@ -63,4 +64,6 @@ def expected_gradient(rewards, advantages, p):
 def any_options(name, order=3, rewards=None):
     if name == "differential_smoothing" and rewards is not None:
         return {"mean_log_probs": torch.full(rewards.shape, -0.5)}
+    if name == "maxrl_leave_two_out":  # its orders end at N - 1
+        return {"order": order and max(1, order - 1)}
     return {"maxrl_order": {"order": order}, "pkpo": {"k": order}}.get(name, {})

@@ -43,6 +43,7 @@ CLOSED_FORM = {
     "maxrl_success": lambda p, N, order=None: order_sum(p, order or N),
     "maxrl_centered": lambda p, N: order_sum(p, N),
     "maxrl_order": lambda p, N, order: order_sum(p, order),
+    "maxrl_leave_two_out": lambda p, N, order: order_sum(p, order),
     "maxrl_rare": lambda p, N, order=None: order_sum(p, order or N),
     "pkpo": lambda p, N, k: k * (1 - p) ** (k - 1),  # d pass@k / dp
 }
@@ -55,6 +56,7 @@ def all_options(name, N):
         "maxrl_success": [{}, *orders],
         "maxrl_rare": [{}, *orders],
         "maxrl_order": orders,
+        "maxrl_leave_two_out": orders[:-1],
         "pkpo": [{"k": k} for k in range(1, N + 1)],
     }
     return cases.get(name, [{}])
@@ -104,6 +106,18 @@ def test_order_one_is_rloo_and_reinforce_and_order_n_is_eq_9():
     close(success(rewards, order=7), success(rewards))
 
 
+def test_the_ends_of_leave_two_out():
+    """Order 1 is RLOO and order N - 1 Algorithm 1, and every order adds up to 0 in a group."""
+    rule = ADVANTAGES["maxrl_leave_two_out"]
+    for N in range(2, 9):
+        rewards = all_outcomes(N)
+        close(rule(rewards, order=1), ADVANTAGES["rloo"](rewards))
+        close(rule(rewards, order=N - 1), ADVANTAGES["maxrl"](rewards))
+        for order in range(1, N):
+            total = rule(rewards, order=order).sum(1)
+            close(total, torch.zeros_like(total))
+
+
 # Rewards of a group and their advantages; the standard deviation of GRPO is 0.5.
 BY_HAND = """
 maxrl 1,0,0,0 | 3,-1,-1,-1
@@ -133,7 +147,9 @@ def test_large_groups_in_float32():
     rewards[1] = 1
     rewards[2] = torch.arange(2048) == 5  # K = 1
     for order in (1, 2, 64, 2047, 2048):
-        for name in ("maxrl_order", "maxrl_success"):
+        for name in ("maxrl_order", "maxrl_success", "maxrl_leave_two_out"):
+            if (name, order) == ("maxrl_leave_two_out", 2048):
+                continue
             single = ADVANTAGES[name](rewards, order=order)
             double = ADVANTAGES[name](rewards.double(), order=order)
             torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, RewardError, by_group, weight
-from tests.helpers.outcomes import any_options
+from tests.helpers.outcomes import NEEDS_GROUP, any_options
 from tests.helpers.tensors import F64, close, seeded
 
 # A policy over five outcomes, and what they are worth: with ties, a zero, and below zero.
@@ -18,7 +18,7 @@ WORTH = {
     "verdicts": [0, 1, 0, 0, 1],
     "negative": [-2.0, 0.7, -0.1, 0.7, 0.0],
 }
-LIFTED = ["maxrl", "maxrl_success", "maxrl_order", "maxrl_rare", "pkpo"]
+LIFTED = ["maxrl", "maxrl_success", "maxrl_order", "maxrl_leave_two_out", "maxrl_rare", "pkpo"]
 # Each takes any rewards as they are.
 PLAIN = ["reinforce", "reinforce_mean", "rloo", "tailrl"]
 FROM_ZERO = ["reinforce", "maxrl_success", "pkpo"]
@@ -31,8 +31,10 @@ CASES = [
 
 
 def options_of(name, N):
-    counts = {"maxrl_order": "order", "maxrl_success": "order", "maxrl_rare": "order", "pkpo": "k"}
-    cases = [{counts[name]: T} for T in range(1, N + 1)] if name in counts else [{}]
+    """Every order and k, and none where it may be left out."""
+    count = {"maxrl": "", "pkpo": "k"}.get(name, "order") if name in LIFTED else ""
+    most = N - 1 if name == "maxrl_leave_two_out" else N
+    cases = [{count: T} for T in range(1, most + 1)] if count else [{}]
     return cases + [{}] * (name in ("maxrl_success", "maxrl_rare"))
 
 
@@ -62,7 +64,7 @@ def integral(weigh, worth, start=0.0):
 def test_every_threshold_has_its_weight(name, worth):
     """N = 1 to 5, every order and k, to 1e-12."""
     values = torch.tensor(WORTH[worth], dtype=F64)
-    for N in range(2 if name in ("reinforce_mean", "rloo") else 1, 6):
+    for N in range(2 if name in NEEDS_GROUP else 1, 6):
         for options in options_of(name, N):
             given = options | ({"thresholds": True} if name in LIFTED else {})
             found = expected(lambda r: ADVANTAGES[name](r, **given), values, N)  # noqa: B023
@@ -89,7 +91,8 @@ def test_an_order_is_a_sum_of_best_of_k(worth):
     for T in range(1, 5):
         wanted = sum(best_of(k, values) / k for k in range(1, T + 1))
         lifted = {"order": T, "thresholds": True}
-        for name in ("maxrl_order", "maxrl_rare", "maxrl_success"):
+        names = ("maxrl_order", "maxrl_rare", "maxrl_success", "maxrl_leave_two_out")
+        for name in names[: 3 if T == 4 else 4]:
             close(expected(lambda r: ADVANTAGES[name](r, **lifted), values, 4), wanted)  # noqa: B023
         found = expected(lambda r: ADVANTAGES["pkpo"](r, k=T, thresholds=True), values, 4)  # noqa: B023
         close(found, best_of(T, values))

@@ -108,6 +108,48 @@ def test_what_guesses_solve(warm, mazes, evaluate):
     np.testing.assert_allclose(curve["mean"], [np.mean(1 - (1 - rates) ** k) for k in curve["k"]])
 
 
+PARTIAL = """
+from tests.helpers.tiny import Up
+
+class Half(Up):
+    # Half a reward for UP alone, and 1 for UP UP.
+    def verify(self, response, example):
+        return response.startswith("UP") / 2 + response.startswith("UP UP") / 2
+
+    def guess(self, example):
+        return {0.0: 0.5, 0.5: 0.3, 1.0: 0.2}
+"""
+
+
+def test_partial_credit(dice, other, evaluate):
+    """best@k has columns beside pass@k of a reward of 1, differences, a panel, and guesses."""
+    Path("half.py").write_text(PARTIAL)
+    task = ("--task", "half.py:Half", "--max-response", 6, "--plot", "out.png")
+    said, results = evaluate(f"base={dice}", f"other={other}", *FEW, *task)
+    first = throws(range(10), 8, 0.5)
+    base, _ = results["checkpoints"]
+    # Of 8 samples the best is 0 where none begins with UP.
+    best = np.array(base["best"]["8"])
+    counts = np.array(base["counts"])
+    np.testing.assert_array_equal(
+        best, np.where(counts > 0, 1, np.where(np.array(first) > 0, 0.5, 0))
+    )
+    assert base["reward"] == pytest.approx((sum(first) + sum(counts)) / 160)
+    assert np.mean(base["best"]["1"]) == pytest.approx(base["reward"])
+    lines = said.splitlines()
+    heading = next(line for line in lines if "pass@1" in line)
+    assert heading.split() == ["pass@1", "pass@4", "pass@8", "best@1", "best@4", "best@8"]
+    rows = [line for line in lines if line.startswith("base ")]
+    assert rows[0].rstrip().endswith(cell(best))
+    other_best = np.array(results["checkpoints"][1]["best"]["8"])
+    assert rows[1].rstrip().endswith(cell(other_best - best, "+.3f"))
+    # The best of k of a guess: 1 unless all k are below, .5 unless all are 0.
+    wanted = 1 - 0.8**8 + (0.8**8 - 0.5**8) / 2
+    guess = next(line for line in lines if line.startswith("guess"))
+    assert guess.rstrip().endswith(f"{wanted:.3f} ± 0.000")
+    assert results["best@k"]["guess"]["mean"][3] == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize("option", ["--json", "--plot"])
 def test_what_is_there_is_not_replaced(option, dice, shell):
     Path("out.png").write_text("mine")

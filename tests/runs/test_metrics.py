@@ -6,6 +6,7 @@ import copy
 import re
 import resource
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ RUNS = {  # by their reward functions
     ("up", "part"): f"{SHARED}:up --reward rewards.py:part --reward-weights 1,0 "
     "--estimator maxrl_rare --rollouts 2,2,4 --minibatches 2 --passes 2 --beta 0.05 "
     "--clip 0.01,0.02 --eval-every 1 --eval-prompts 5 --eval-samples 3 --eval-k 1,2",
-    ("part",): f"{SHARED}:part --rollouts 3 --estimator rloo --reward-errors drop",
+    ("part",): f"{SHARED}:part --rollouts 3 --estimator rloo --reward-errors drop "
+    "--eval-every 1 --eval-prompts 5 --eval-samples 3 --eval-k 1,2",
     (): "glyphs --steps 3 --eval-every 1 --out run",
 }
 
@@ -59,7 +61,7 @@ def table() -> set[str]:
 
 def canonical(name: str) -> str:
     name = re.sub("(?<=rewards/)(up|part)(?=/)", "NAME", name)
-    return re.sub(r"(?<=pass@)\d+", "k", name)
+    return re.sub(r"(?<=pass@|best@)\d+", "k", name)
 
 
 @pytest.fixture
@@ -224,8 +226,12 @@ def of_evaluation(rollouts, names) -> dict:
     values = said(rollouts, names)
     rewards = values.pop("reward")
     P, N = rewards.shape
-    counts = (rewards == 1).sum(1)[~np.isnan(rewards).any(1)]
+    judged = rewards[~np.isnan(rewards).any(1)]
+    counts = (judged == 1).sum(1)
     found = {f"eval/pass@{k}": mean(pass_at_k(N, counts, k)) for k in (1, 2)}
+    if names == ("part",):
+        found["eval/best@1"] = mean(judged)
+        found["eval/best@2"] = mean([max(pair) for row in judged for pair in combinations(row, 2)])
     found |= {f"eval/rewards/{name}/mean": mean(v) for name, v in values.items()}
     return found | {"eval/groups_left_out": P - len(counts), "eval/reward": mean(rewards)}
 

@@ -50,6 +50,7 @@ TABLE = """
   step/resnet50/float32          bench_images.resnet50  float32
   step/resnet50/bfloat16         bench_images.resnet50  bfloat16
 * loader                         bench_images.loader
+* advantages/tailrl              bench_text.thresholds
 * verifiers/maze                 bench_text.mazes
 * verifiers/math                 bench_text.answers
   scaling/rollouts               bench_text.scaling     rollouts

@@ -300,6 +300,24 @@ class FreshMazes(Maze):
         return quarter_right(*super().rewards(examples, rollouts).shape)
 
 
+def thresholds(turns: int) -> dict:
+    """Advantages at every threshold of the reward: the closed form, and any order."""
+    P, N = sized((32, 1024), (2, 8))
+    rewards = torch.rand(P, N, generator=seeded())
+    verdicts = quarter_right(P, N)
+    contestants = {
+        "tailrl": lambda: ADVANTAGES["tailrl"](rewards),
+        "order 8 over thresholds": lambda: ADVANTAGES["maxrl_order"](
+            rewards, order=8, thresholds=True
+        ),
+        "Algorithm 1 on verdicts": lambda: ADVANTAGES["maxrl"](verdicts),
+    }
+    what = f"advantages of {P} x {N} rewards; sorting them is most of the closed form"
+    return contest(
+        what, contestants, 4 * turns, P * N, "reward", rivals=["Algorithm 1 on verdicts"]
+    )
+
+
 def mazes(turns: int) -> dict:
     """Verdicts on maze responses: the walk of all token ids at once, and text by text."""
     task = FreshMazes(17, 32)

@@ -4,6 +4,7 @@ All functions take numpy arrays, torch tensors, lists or numbers, and compute in
 """
 
 from collections.abc import Sequence
+from functools import cache
 from statistics import multimode
 from typing import Any
 
@@ -121,3 +122,20 @@ def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     values = _array(values)
     se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
     return float(values.mean()), float(se)
+
+
+@cache
+def t_quantile(count: int) -> float:
+    """The 97.5 % quantile of Student's t with one degree of freedom less than `count` values."""
+    # With t = sqrt(degrees) tan(angle) the density is a power of the cosine.
+    degrees = count - 1
+    angle = np.linspace(0, np.pi / 2, 100_001)
+    density = np.cos(angle) ** (degrees - 1)
+    mass = density.cumsum() - density / 2 - density[0] / 2
+    return degrees**0.5 * np.tan(np.interp(0.95 * mass[-1], mass, angle))
+
+
+def half_width(values: ArrayLike) -> float:
+    """Half of the 95 % t interval of the mean of values, one of each seed, (seeds,)."""
+    values = _array(values)
+    return float(t_quantile(len(values)) * values.std(ddof=1) / len(values) ** 0.5)

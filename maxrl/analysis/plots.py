@@ -164,7 +164,7 @@ def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
         lowest = min(0, ax.get_ylim()[0])
         ax.set(xlabel="k, samples per prompt", ylabel=measure, ylim=(lowest, None))
         ax.xaxis.set_major_formatter("{x:g}")
-    save(fig, file, caption, "bands: ± standard error over prompts")
+    save(fig, file, caption, "bands: ± standard error over prompts, of several seeds over these")
 
 
 def training(

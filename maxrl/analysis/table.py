@@ -6,7 +6,13 @@ from operator import itemgetter
 
 import numpy as np
 
-from maxrl.analysis.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_match
+from maxrl.analysis.metrics import (
+    exact_pass_at_k,
+    half_width,
+    mean_and_se,
+    pass_at_k,
+    samples_to_match,
+)
 
 GUESS = "guess"  # the row of guesses that are blind to the prompt
 
@@ -59,33 +65,33 @@ def powers(largest: int, others: Iterable[int] = ()) -> list[int]:
 
 
 def print_table(results: dict, passes: Sequence[int], against: str):
-    """Print pass@k, best@k and majority vote with standard errors over prompts, and paired
-    differences.
-    """
-    columns: dict[str, dict] = {}
-    guesses: list[np.ndarray] = []
+    """Print pass@k, best@k and majority vote with their errors, and differences."""
+    columns: dict[str, dict] = {}  # {column: {name: (seeds, P)}}
+    guesses: list[tuple[float, float]] = []
     for column, measure in measures(results).items():
-        means = {name: seeds.mean(0) for name, seeds in measure(results, passes).items()}  # (P, M)
+        found = measure(results, passes)
         for i, k in enumerate(passes):
-            columns[f"{column}@{k}"] = {name: values[:, i] for name, values in means.items()}
+            columns[f"{column}@{k}"] = {name: values[..., i] for name, values in found.items()}
         if results.get("guess"):
-            guesses += [*guessed(results, passes, measure).T]
+            guesses += map(mean_and_se, guessed(results, passes, measure).T)
     for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
         if field in results["checkpoints"][0]:
-            found = over_seeds(results, itemgetter(field))
-            columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-    names = list(means)
+            columns[column] = over_seeds(results, itemgetter(field))
+    names = list(columns[f"pass@{passes[0]}"])
     width = max(map(len, [*names, GUESS])) + 2
-    print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
+    several = len(results["checkpoints"]) > len(names)
+    also = ", of several seeds the 95 % t interval over these" if several else ""
+    print(f"{where(results)}: {drawn(results)} (± standard error over prompts{also})")
     print(" " * width + "".join(f"{column:^20}" for column in columns))
     for name in names:
-        print_row(name, width, [rates[name] for rates in columns.values()], ".3f")
+        print_row(name, width, [estimate(rates[name]) for rates in columns.values()], ".3f")
     if guesses:
         print_row(GUESS, width, guesses, ".3f")
     if len(names) > 1:
-        print(f"{against} minus each, paired over prompts")
+        over = "prompts, and over seeds as they are given" if several else "prompts"
+        print(f"{against} minus each, paired over {over}")
         for name in filter(against.__ne__, names):
-            differences = [rates[against] - rates[name] for rates in columns.values()]
+            differences = [difference(rates[against], rates[name]) for rates in columns.values()]
             print_row(name, width, differences, "+.3f")
         print(in_samples(results, max(passes), against))
 
@@ -95,9 +101,29 @@ def measures(results: dict) -> dict[str, Callable]:
     return {"pass": coverage} | ({"best": best} if partial(results) else {})
 
 
-def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
-    """Print the mean and standard error of each column, which has a value for every prompt."""
-    cells = [f"{mean:{form}} ± {se:.3f}" for mean, se in map(mean_and_se, columns)]
+def estimate(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean of values (seeds, P) and its error: of one seed the standard error over
+    prompts, of several the 95 % t interval over seeds, which differ by more than their prompts do.
+    """
+    if len(values) == 1:
+        return mean_and_se(values[0])
+    return float(values.mean()), half_width(values.mean(1))
+
+
+def difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """Return the mean and error of first minus second, (seeds, P) each.
+
+    One model, such as a base, is paired with every seed; other numbers of seeds are not paired.
+    """
+    if 1 in (len(first), len(second)) or len(first) == len(second):
+        return estimate(first - second)
+    (mean, error), (other, its_error) = estimate(first), estimate(second)
+    return mean - other, math.hypot(error, its_error)
+
+
+def print_row(name: str, width: int, columns: Iterable[tuple[float, float]], form: str):
+    """Print the mean and error of each column."""
+    cells = [f"{mean:{form}} ± {error:.3f}" for mean, error in columns]
     print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
 
 
@@ -167,14 +193,16 @@ def print_faults(results: dict):
 
 
 def curves(results: dict, measure: Callable) -> dict[str, dict]:
-    """Return every name's pass@k or best@k and standard error over prompts, for the figure."""
+    """Return every name's pass@k or best@k and standard error, over prompts or seeds."""
     ks = powers(results["samples"] or results["classes"])
     result = {}
-    rows = {name: values.mean(0) for name, values in measure(results, ks).items()}  # (P, M)
+    rows = measure(results, ks)  # (seeds, P, M)
     if results.get("guess"):
-        rows[GUESS] = guessed(results, ks, measure)
+        rows[GUESS] = guessed(results, ks, measure)[None]
     for name, values in rows.items():
-        mean, se = zip(*map(mean_and_se, values.T))
+        # Of several seeds over these: the mean of each stands for it.
+        units = values.mean(1) if len(values) > 1 else values[0]  # (seeds or P, M)
+        mean, se = zip(*map(mean_and_se, units.T))
         # JSON has no NaN, the error of a single prompt.
         errors = [None if math.isnan(error) else error for error in se]
         result[name] = {"k": ks, "mean": list(mean), "se": errors}

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.analysis import plots
+from maxrl.analysis.metrics import half_width
 from maxrl.analysis.table import coverage, powers
 from maxrl.system.files import write_text
 from results.lab.data import in_blocks, paper
 from results.lab.guessing import guessing
-from results.lab.intervals import half_width
 
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from maxrl.analysis.metrics import t_quantile
 from maxrl.learning.policy import SequencePolicy
 from maxrl.run import grid
 from maxrl.run.directory import STOPPED
@@ -178,7 +179,7 @@ def test_the_interval():
     assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
     assert intervals.interval(values[:1]) == "0.000"
     tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
-    assert {count: round(intervals.t_quantile(count), 3) for count in tabled} == tabled
+    assert {count: round(t_quantile(count), 3) for count in tabled} == tabled
 
 
 def test_guesses_against_the_tasks_own_verdict():

@@ -62,13 +62,19 @@ def test_table_and_json(dice, other, evaluate):
 
 
 def test_seeds_share_a_row(dice, other, evaluate):
-    """A name given twice is averaged per prompt: the standard error is over prompts alone."""
+    """A name given twice is averaged, and its error is the 95 % t interval over seeds; a name given
+    once is paired with each.
+    """
     rows = (f"two={dice}", f"two={other}", f"one={dice}")
     said, results = evaluate(*rows, *UP, "--against", "two", "--seed", 1)
     first, second, third = (row["counts"] for row in results["checkpoints"])
     assert first == third == throws(range(10), 8, 0.5, seed=1)
     assert second != first
-    assert cell((pass_at_k(8, first, 1) + pass_at_k(8, second, 1)) / 2) in said
+    means = np.array([pass_at_k(8, counts, 1).mean() for counts in (first, second)])
+    half = 12.706 * means.std(ddof=1) / 2**0.5  # Student's t with one degree of freedom
+    assert f"{means.mean():.3f} ± {half:.3f}" in said
+    assert f"{(means - means[0]).mean():+.3f} ± {half:.3f}" in said
+    assert cell(pass_at_k(8, third, 1)) in said
     # Its row, and the head of the differences.
     assert len(re.findall(r"^two (?: *\d|minus)", said, re.M)) == 2
 

@@ -4,13 +4,13 @@
     python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024
     python eval.py runs/imagenet-maxrl --split validation --k 1,16,128
 
-NAME=PATH names a row of the table; several checkpoints (seeds) of one name are one row, averaged
-per prompt. It works under torchrun too. The prompts are the --split of the task that the first
-checkpoint was trained on, or of --task. Sampling is that of the evaluations in its training
-(--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is exact, and
-top-1 accuracy is added. best@k, the expected best reward of k samples, is added where rewards are
-not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose responses end in an answer
-gets a column maj@n: is the most frequent of n answers right?
+NAME=PATH names a row of the table; several checkpoints (seeds) of one name are one row, and a
+grid's folder is all of its runs. It works under torchrun too. The prompts are the --split of the
+task that the first checkpoint was trained on, or of --task. Sampling is that of the evaluations in
+its training (--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is
+exact, and top-1 accuracy is added. best@k, the expected best reward of k samples, is added where
+rewards are not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose responses end in
+an answer gets a column maj@n: is the most frequent of n answers right?
 """
 
 import argparse
@@ -34,7 +34,7 @@ from maxrl.run.evaluation import are_verdicts, judge_samples, judged_prompts
 from maxrl.run.evaluation_options import Asked
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
-from maxrl.system.arguments import check_least, name_and_path, parse
+from maxrl.system.arguments import check_least, parse, runs_named
 from maxrl.system.errors import UsageError
 from maxrl.system.totals import Totals
 from maxrl.tasks import Task
@@ -79,7 +79,7 @@ def check(args: argparse.Namespace):
     if args.plot:
         plots.require(args.plot)
     args.checkpoints = [
-        (name, checkpoint.find(path)) for name, path in map(name_and_path, args.checkpoints)
+        (name, checkpoint.find(path)) for name, path in runs_named(args.checkpoints)
     ]
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]

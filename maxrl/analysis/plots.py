@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxrl.system.arguments import check_least, check_output, name_and_path
+from maxrl.system.arguments import check_least, check_output, runs_named
 from maxrl.system.errors import UsageError, escape_output, refusing
 from maxrl.system.files import json_lines, write_bytes
 
@@ -297,8 +297,7 @@ def check_curves(option: str, names: list[str]) -> None:
 def read_runs(words: list[str]) -> dict[str, list]:
     """{name: the rows of metrics.jsonl, for each of its runs} of words [NAME=]RUN."""
     runs: dict[str, list] = {}
-    for word in words:
-        name, path = name_and_path(word)
+    for name, path in runs_named(words):
         runs.setdefault(name, []).append(read_metrics(path))
     return runs
 
@@ -316,7 +315,7 @@ def main(arguments: list[str]):
     """Run the command line."""
     parser = argparse.ArgumentParser("python -m maxrl plots")
     add = parser.add_argument
-    add("runs", nargs="*", metavar="[NAME=]RUN", help="runs of one name are seeds of one curve")
+    add("runs", nargs="*", metavar="[NAME=]RUN", help="one name: seeds of a curve; or a grid's")
     add("--out", type=Path, required=True, help="file of the figure: .png, .pdf or .svg")
     add("--weights", type=comma_list, help="estimators or FILE.py:FUNCTION, instead of runs")
     add("--rollouts", type=int, default=16, metavar="N", help="N of --weights (16)")

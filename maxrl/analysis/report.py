@@ -17,7 +17,7 @@ from string import Template
 
 from maxrl.analysis import plots
 from maxrl.system import files
-from maxrl.system.arguments import check_output, name_and_path
+from maxrl.system.arguments import check_output, runs_named
 from maxrl.system.errors import refusing
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -35,9 +35,8 @@ class Run:
     samples: list[dict]
 
 
-def read(text: str) -> Run:
-    """Read a run of the command line, written [NAME=]DIRECTORY."""
-    name, path = name_and_path(text)
+def read(name: str, path: str) -> Run:
+    """Read a run directory."""
     folder = Path(path)
     with refusing(f"{path} is no run directory: ", OSError, ValueError, LookupError, TypeError):
         recipe = files.read_json(folder / "recipe.json")
@@ -165,10 +164,10 @@ def page(runs: list[Run]) -> str:
 def main(arguments: list[str]):
     """Run the command line."""
     parser = argparse.ArgumentParser("python -m maxrl report", description="one HTML page of runs")
-    parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
+    parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN", help="or a grid's folder")
     parser.add_argument("--out", type=Path, help="by default report.html where all the runs are")
     args = parser.parse_args(arguments)
-    runs = [read(text) for text in args.runs]
+    runs = [read(name, path) for name, path in runs_named(args.runs)]
     names = [run.name for run in runs]
     for run in runs:
         if names.count(run.name) > 1:

@@ -1,8 +1,10 @@
 """What a run prints at its start and at its end. logger.py prints what happens in between."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
+from maxrl.learning.config import Config
 from maxrl.system import distributed
 from maxrl.system.arguments import counted
 
@@ -41,22 +43,30 @@ def closing(run) -> list[str]:
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
+    lines.append(f"the last checkpoint is {newest}")
+    # The task is that of the first row.
+    before = [cfg.init, "--against", Path(cfg.out).name] if cfg.init else []
+    return lines + next_commands(cfg, cfg.out, before)
+
+
+def next_commands(cfg: Config, out: str, before: Sequence[str] = ()) -> list[str]:
+    """What to type about a run, or the runs of a grid, in the directory `out`.
+
+    before  rows of eval.py that `out` is compared with
+    """
     # What a recipe.json names as code is run only if the command names it too.
     code = ["--task", cfg.task] if ":" in cfg.task else []
     for reward in cfg.reward:
         code += ["--reward", reward]
-    # The task is that of the first row.
-    rows = [cfg.out]
-    if cfg.init:
-        rows += [cfg.init, "--against", Path(cfg.out).name]
+    rows = [out, *before]
     if cfg.eval_every and cfg.eval_samples:
         # More samples may take longer than the run.
         rows += ["--samples", str(cfg.eval_samples)]
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {
-        "report": ["python", "-m", "maxrl", "report", cfg.out],
-        "samples": ["python", "-m", "maxrl", "sample", cfg.out, *code],
+        "report": ["python", "-m", "maxrl", "report", out],
+        "samples": ["python", "-m", "maxrl", "sample", out, *code],
         "compare": ["python", "-m", "maxrl", "eval", *rows, *code],
     }
     if cfg.task == "images":
@@ -64,5 +74,4 @@ def closing(run) -> list[str]:
     if cfg.task == "prompts" and not cfg.task_options.get("train"):
         # The rows of a script are in its memory alone.
         commands = {"report": commands["report"]}
-    lines.append(f"the last checkpoint is {newest}")
-    return lines + [f"  {name:8} {shlex.join(words)}" for name, words in commands.items()]
+    return [f"  {name:8} {shlex.join(words)}" for name, words in commands.items()]

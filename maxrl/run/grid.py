@@ -34,7 +34,7 @@ import torch
 
 from maxrl.advantages.options import check_estimation
 from maxrl.learning.config import Config
-from maxrl.run import cli
+from maxrl.run import banner, cli
 from maxrl.run.command_line import default_directory, option_parser, override
 from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.recipes import find_recipe
@@ -178,7 +178,15 @@ def main(arguments: list[str]) -> int:
     slots = slots_of(options.pop("parallel"))
     usual = f"{default_directory(recipe, 'supervised')}-grid"
     folder = Path(",".join(options.pop("out", [])) or usual)
-    return run_all([*TRAIN, recipe], product(recipe, options), folder, slots)
+    code = run_all([*TRAIN, recipe], product(recipe, options), folder, slots)
+    if code == 0:
+        first = override(
+            find_recipe(recipe)[0], {key: values[0] for key, values in options.items()}
+        )
+        # sample.py looks at one run.
+        lines = banner.next_commands(first, str(folder))
+        cli.say("\n".join(line for line in lines if "maxrl sample" not in line))
+    return code
 
 
 def script(arguments: list[str]):

@@ -4,9 +4,10 @@ import argparse
 import contextlib
 import difflib
 import math
+import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -110,6 +111,28 @@ def name_and_path(text: str) -> tuple[str, str]:
     """
     name, equals, path = text.partition("=")
     return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
+
+
+def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:
+    """Return name and path of every run of words `[NAME=]PATH`; a path may be a grid's folder.
+
+    Its runs are called OPTION=VALUE-OPTION=VALUE. Those that differ in the seed alone have one
+    name, without `estimator=`; NAME stands before it.
+    """
+    found = []
+    for word in words:
+        name, path = name_and_path(word)
+        runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
+        if not runs or Path(path, "recipe.json").exists():
+            found.append((name, path))
+            continue
+        for run in runs:
+            # A value may have a dash in it: 1e-4.
+            parts = re.split(r"-(?=[a-z_.]+=)", run.name)
+            kept = [part.removeprefix("estimator=") for part in parts if part[:5] != "seed="]
+            given = [name] if name != Path(path).name or not kept else []
+            found.append(("-".join(given + kept), str(run)))
+    return found
 
 
 def parse(kind: type, text: str) -> object:

@@ -13,7 +13,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from maxrl.analysis.plots import read_runs
 from maxrl.run import grid
+from maxrl.system.arguments import runs_named
+from maxrl.system.files import read_json
+from tests.helpers.runs import passed
+from tests.helpers.tables import each
 
 # A grid is a process of its own, and does not give the handlers of signals back.
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -73,6 +78,49 @@ def sweep(shell, warm, monkeypatch, capsys):
 
     said = []
     return run
+
+
+def test_the_commands_at_its_end(sweep, shell):
+    """They take the grid's folder: a row for each estimator, whose runs are its seeds."""
+    grid_options = ("--estimator", "maxrl,grpo", "--seed", "0,1", "--rollouts", 2)
+    code, said = sweep(*grid_options)
+    assert code == 0
+    typed = dict(re.findall(r"^  (\w+) +python -m maxrl \w+ (.*)$", said, re.M))
+    assert typed.keys() == {"report", "compare"}
+    passed(shell("maxrl/analysis/report.py", *typed["report"].split()))
+    assert "maxrl" in Path("sweep/report.html").read_text()
+    asked = ("--samples", 2, "--k", 1, "--prompts", 3, "--json", "out.json")
+    passed(shell("eval.py", *typed["compare"].split(), *asked))
+    rows = [
+        (row["name"], Path(row["path"]).parent.name)
+        for row in read_json(Path("out.json"))["checkpoints"]
+    ]
+    assert [name for name, _ in rows] == ["grpo", "grpo", "maxrl", "maxrl"]
+    curves = read_runs(["sweep"])
+    assert {name: len(seeds) for name, seeds in curves.items()} == {"grpo": 2, "maxrl": 2}
+
+
+# Folders of a grid, and the names of their runs.
+GRIDS = """
+seed=0 seed=1 | g g
+estimator=maxrl-seed=0 estimator=grpo-seed=0 | grpo maxrl
+estimator=maxrl-lr=1e-4-seed=0 estimator=maxrl-lr=2e-05-seed=0 | maxrl-lr=1e-4 maxrl-lr=2e-05
+lr=1e-4 lr=2e-4 | lr=1e-4 lr=2e-4
+task.size=7-seed=1 | task.size=7
+"""
+
+
+@each("folders, names", GRIDS)
+def test_the_runs_of_a_folder(folders, names, in_a_directory_of_its_own):
+    for folder in folders.split():
+        Path("g", folder).mkdir(parents=True)
+        Path("g", folder, "recipe.json").touch()
+    assert [name for name, _ in runs_named(["g"])] == names.split()
+    own = [f"own-{name}" if name != "g" else "own" for name in names.split()]
+    assert [name for name, _ in runs_named(["own=g"])] == own
+    # A run with runs below it is itself.
+    Path("g/recipe.json").touch()
+    assert runs_named(["g"]) == [("g", "g")]
 
 
 def test_a_sweep_with_a_run_that_fails(sweep):

@@ -51,7 +51,7 @@ def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
 
 
 def test_your_own_task(own, warm, shell):  # noqa: F811
-    code = block("# sums.py", "        return float(")
+    code = block("import random\n    from maxrl.tasks", "        return float(")
     assert len(re.findall(r"(?m)^.*\S", code)) <= 20
     Path("sums.py").write_text(code)
     task = "--task sums.py:Sums --task.largest 50 --max-response 10 --max-prompt 0"
@@ -62,7 +62,7 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
 
 def test_a_model_from_scratch(shell, in_a_directory_of_its_own):
     """Both commands as printed, but for a few steps: the task's words become the model's."""
-    Path("digits.py").write_text(block("# digits.py", "    return replace("))
+    Path("digits.py").write_text(block("import random\n    from dataclasses", "    return replace("))
     (warm_up,) = words("python train.py digits.py:")
     (rl,) = words("python train.py prompts --task digits.py:")
     for command, steps, run in ((warm_up, 3, "runs/digits_sft"), (rl, 2, "runs/digits")):
@@ -144,7 +144,7 @@ def test_every_estimator_exists():
 def test_what_your_own_estimator_weighs(in_a_directory_of_its_own, monkeypatch, capsys):
     """The commands as printed, the simulation with fewer steps."""
     pytest.importorskip("matplotlib")
-    Path("mine.py").write_text(block("# mine.py", "    return torch.where"))
+    Path("mine.py").write_text(block("import torch\n\n    def root", "    return torch.where"))
     run_code(block("from maxrl.advantages import weight", "print(weight"))
     expected = weight("mine.py:root", 0.01, rollouts=16, power=0.25)
     assert float(capsys.readouterr().out) == pytest.approx(expected)

@@ -255,8 +255,9 @@ def main(arguments: list[str]):
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
-        options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
-        caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
+        options = [f"{key} {value}" for key, value in results["task_options"].items()]
+        about = ", ".join([results["task"], *options, results["split"]])
+        caption = f"{about}: {table.drawn(results)}"
         plots.coverage(drawn, args.plot, caption)
     table.print_table(results, args.k, args.against)
     table.print_rewards(results)

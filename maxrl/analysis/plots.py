@@ -42,6 +42,7 @@ STYLE = {
 # Two runs of one method differ in their dashes.
 DASHES = ("-", "--")
 WINDOW = 9  # points of a running mean
+SMOOTHED = 30  # fewer points are drawn as they are
 MARK = "drawn by maxrl plots"  # stands in every file that is written here
 MOST = 4096  # rollouts of an exact weight, whose memory grows with their square
 MEANING = {
@@ -195,11 +196,13 @@ def training(
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
         ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))
-    told = (
-        f"pale: each of 30 points or more, strong: mean of {WINDOW}; "
-        "band: from the lowest seed to the highest"
-    )
-    return save(fig, file, caption, told)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    told = []
+    if any(len(rows) >= SMOOTHED for seeds in runs.values() for rows in seeds):
+        told.append(f"pale: each of {SMOOTHED} points or more, strong: mean of {WINDOW}")
+    if any(len(seeds) > 1 for seeds in runs.values()):
+        told.append("band: from the lowest seed to the highest")
+    return save(fig, file, caption, "; ".join(told))
 
 
 def default_panels(known: set[str]) -> list[str]:
@@ -215,7 +218,7 @@ def default_panels(known: set[str]) -> list[str]:
 def curve(ax, seeds: list[list[dict]], key: str, style: dict):
     """Draw one metric of one method.
 
-    With 30 points or more it is drawn pale, and strong as a running mean; an evaluation is never
+    With SMOOTHED points or more it is drawn pale, and strong as a running mean; an evaluation is never
     smoothed.
     """
     steps, values = over_steps(seeds, key)
@@ -223,7 +226,7 @@ def curve(ax, seeds: list[list[dict]], key: str, style: dict):
         return
     color = style["color"]
     evaluation = key.startswith("eval/")
-    if len(steps) >= 30 and not evaluation:
+    if len(steps) >= SMOOTHED and not evaluation:
         ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=color)
         values = smooth(values, WINDOW)
     shown = {} if evaluation else {"marker": ""}

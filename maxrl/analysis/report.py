@@ -79,10 +79,10 @@ def scrolling(label: str, wide: str) -> str:
 
 
 def metrics(run: Run) -> dict:
-    """The last value of each metric."""
+    """The last value of each metric, and how many steps are done."""
     last: dict = {}
     for row in run.rows:
-        last |= row
+        last |= row | {"step": row["step"] + 1}
     return last
 
 

@@ -185,7 +185,7 @@ def test_the_numbers_are_those_of_the_runs(make):
     page = made(make("a", long), make("b", short, estimator="grpo"))
     assert page.table("The last value of each metric") == [
         ["", "a", "b"],
-        ["step", "39", "11"],
+        ["step", "40", "12"],
         ["reward", "5.57143", "0.846154"],
         ["seconds", "13", "3.33333e+06"],
         ["eval/pass@16", "0.111111", "–"],

@@ -1,19 +1,12 @@
 """Flat rewards, as other trainers have them, get the advantages of their groups."""
 
-import re
-import sys
-import textwrap
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, RewardError, by_group
-from tests import ROOT
 from tests.helpers.outcomes import any_options
 
-PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
 PLAIN = ("reinforce", "supervised")
 RULES = [name for name in ADVANTAGES if name != "differential_smoothing"]
 
@@ -112,59 +105,3 @@ def test_log_probs_of_flat_rewards():
         sign = 1 - 2 * right
         expected = ADVANTAGES["grpo"](right[None], ddof=0)[0] + 0.1 * sign * values[ids == i]
         torch.testing.assert_close(found[ids == i], expected, atol=0, rtol=1e-14)
-
-
-def run(text: str, space: dict):
-    """Run the first indented block of the page in which the text stands."""
-    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.M)
-    exec(textwrap.dedent(next(block for block in blocks if text in block)), space)
-
-
-def pretend(monkeypatch, module: str, **contents):
-    """Make a module importable that has these contents alone."""
-    names = module.split(".")
-    for n in range(1, len(names)):
-        monkeypatch.setitem(sys.modules, ".".join(names[:n]), SimpleNamespace())
-    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**contents))
-
-
-def test_the_lines_for_verl_and_skyrl(monkeypatch):
-    """As both call a registered estimator: by name, ids in an array of objects, more arguments
-    than it asks for."""
-    registered = []
-    registry = SimpleNamespace(register=lambda name, rule: registered.append(rule))
-    verl = "verl.trainer.ppo.core_algos"
-    pretend(monkeypatch, verl, register_adv_est=lambda _: registered.append)
-    pretend(monkeypatch, "skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
-    space: dict = {}
-    for text in ("def maxrl_rare", "register_adv_est", "AdvantageEstimatorRegistry"):
-        run(text, space)
-
-    rewards, ids = shuffled(torch.float32)
-    lengths = torch.arange(len(ids)) % 5 + 1
-    mask = (torch.arange(6) < lengths[:, None]).float()  # (B, L)
-    token_rewards = torch.zeros(mask.shape)
-    token_rewards[torch.arange(len(ids)), lengths - 1] = rewards  # at the last token
-    uids = np.array([f"uid-{i}" for i in ids], dtype=object)
-    expected = by_group(rewards, ids, "maxrl_rare")[:, None] * mask
-    assert len(registered) == 2
-    for rule in registered:
-        called = dict(token_level_rewards=token_rewards, response_mask=mask, index=uids)
-        for result in rule(**called, config=None, gamma=1.0):  # advantages and returns
-            assert torch.equal(result, expected)
-
-
-def test_the_lines_for_prime_rl(monkeypatch):
-    outputs = lambda advantages: advantages  # noqa: E731
-    pretend(monkeypatch, "prime_rl.orchestrator.advantage", AdvantageOutputs=outputs)
-    space: dict = {}
-    run("def maxrl_order", space)
-    rewards = [1, 0, 0, 1, 0]
-    group = SimpleNamespace(rollouts=[{"reward": r} for r in rewards])
-    expected = ADVANTAGES["maxrl_order"](torch.tensor([rewards]), order=3)[0].tolist()
-    assert space["maxrl_order"](group, order=3) == expected
-
-
-def test_the_printed_advantages():
-    found = re.search(r"^    (by_group\(.*\))    # (.*)$", PAGE, re.M)
-    assert eval(found.group(1)).tolist() == eval(found.group(2))

@@ -108,15 +108,18 @@ def test_two_rewards_as_one():
     assert rewards == [1, 0, 0, None]
 
 
-def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
-    """The lines of the page make GRPOTrainer compute the advantages of ADVANTAGES["maxrl"]."""
+@pytest.mark.parametrize("rule", ["maxrl", "tailrl"])
+def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
+    """With the lines of the page GRPOTrainer trains on the advantages of ADVANTAGES[rule], and
+    logs the rewards."""
     trl = pytest.importorskip("trl")
     from datasets import Dataset
-    from trl.trainer import grpo_trainer
 
     P = 4
     N = 4
-    drawn = (torch.rand(4, P, N, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+    drawn = torch.rand(4, P, N, generator=torch.Generator().manual_seed(1))
+    if rule == "maxrl":
+        drawn = (drawn < 0.3).float()
     drawn[0, 0] = 0
     drawn[1, 2] = 1
     batches = iter(drawn)
@@ -124,10 +127,23 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
     def reward(completions, **columns):
         return next(batches).flatten().tolist()
 
-    monkeypatch.setattr(grpo_trainer, "nanstd", grpo_trainer.nanstd)
-    exec(next(code for code in blocks("other_trainers") if "nanstd" in code), {})
-    args = trl.GRPOConfig("out", **SHORT, save_strategy="no", report_to="none")
-    trainer = trl.GRPOTrainer(tiny_chat, reward, args, train_dataset=Dataset.from_list(sums()))
+    space: dict = {}
+    code = blocks("other_trainers")
+    (common,) = (part for part in code if "RULE =" in part)
+    (lines,) = (part for part in code if "GRPOTrainer" in part)
+    exec(common.replace('RULE = "maxrl"', f'RULE = "{rule}"') + lines, space)
+    assert space["RULE"] == rule
+    args = trl.GRPOConfig(
+        "out",
+        **SHORT,
+        save_strategy="no",
+        report_to="none",
+        reward_weights=[0, 1],
+        scale_rewards="none",
+    )
+    functions = [reward, space["advantage"]]
+    data = Dataset.from_list(sums())
+    trainer = space["OfGroups"](tiny_chat, functions, args, train_dataset=data)
     found = []
     score = trainer._generate_and_score_completions
 
@@ -138,14 +154,14 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
 
     monkeypatch.setattr(trainer, "_generate_and_score_completions", recorded)
     trainer.train()
-    for rewards, advantages in zip(drawn, found, strict=True):
-        # TRL adds 1e-4 to the divisor, which is at least 1 / N in a group with a success.
-        expected = ADVANTAGES["maxrl"](rewards)
-        torch.testing.assert_close(advantages.view(P, N), expected, atol=0, rtol=1e-4 * N)
     logged = [row for row in trainer.state.log_history if "reward_std" in row]
-    for row, rewards in zip(logged, drawn, strict=True):
-        unsolved = (rewards.sum(1) == 0).float().mean()
-        assert row["frac_reward_zero_std"] == pytest.approx(float(unsolved))
+    for rewards, advantages, row in zip(drawn, found, logged, strict=True):
+        expected = ADVANTAGES[rule](rewards)
+        # TRL subtracts their mean, which is 0 but for rounding.
+        torch.testing.assert_close(advantages.view(P, N), expected, atol=2e-6, rtol=0)
+        assert row["rewards/reward/mean"] == pytest.approx(float(rewards.mean()))
+        unmoved = (expected == 0).all(dim=1).float().mean()
+        assert row["frac_reward_zero_std"] == pytest.approx(float(unmoved))
 
 
 CHATML = (

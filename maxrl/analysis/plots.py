@@ -259,7 +259,9 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 def weights(names: list[str], rollouts: int, file: Path, caption: str):
     """Draw the weights w(p) of estimators with N rollouts, and dashed their limits of many.
 
-    The first panel is over log p, for hard prompts, and the second over p, for easy ones.
+    The first panel is over log p, for hard prompts, and the second over p, for easy ones. Of a
+    reward of several values p is the chance to reach a threshold of it: tailrl and rloo have the
+    weight w(p) at each, and weight(name, p_t, ...) gives it for all.
     """
     # These import torch, which a report does without.
     from maxrl.advantages import weight

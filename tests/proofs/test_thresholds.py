@@ -1,7 +1,9 @@
 """Rewards that are not 0 or 1: the expected gradient is the integral of w(p_t) grad p_t over all
 thresholds t, by enumeration."""
 
+import inspect
 import itertools
+import re
 
 import pytest
 import torch
@@ -50,14 +52,11 @@ def expected(rule, worth, N):
 def integral(weigh, worth, start=0.0):
     """The integral of weigh(p_t) grad p_t over t from `start`, where p_t = P(worth >= t)."""
     logits = LOGITS.clone().requires_grad_()
-    total = torch.zeros(5, dtype=F64)
-    below = start
-    for t in worth.unique():  # in order
-        p = logits.softmax(0)[worth >= t].sum()
-        (grad,) = torch.autograd.grad(p, logits)
-        total += (t - below) * weigh(p.detach().clamp(max=1)) * grad
-        below = t
-    return total
+    values = worth.unique()  # in order
+    p = logits.softmax(0) @ (worth[:, None] >= values).to(F64)  # all thresholds at once
+    gaps = values.diff(prepend=torch.tensor([start], dtype=F64))
+    (grad,) = torch.autograd.grad((gaps * weigh(p.detach().clamp(max=1)) * p).sum(), logits)
+    return grad
 
 
 @pytest.mark.parametrize("name, worth", CASES)
@@ -68,8 +67,20 @@ def test_every_threshold_has_its_weight(name, worth):
         for options in options_of(name, N):
             given = options | ({"thresholds": True} if name in LIFTED else {})
             found = expected(lambda r: ADVANTAGES[name](r, **given), values, N)  # noqa: B023
-            wanted = integral(lambda p: weight(name, p, rollouts=N, **options), values)  # noqa: B023
+            wanted = integral(lambda p: weight(name, p, rollouts=N, **given), values)  # noqa: B023
             close(found, wanted, name=f"{name} N={N} {options}")
+
+
+def test_the_example_of_weight():
+    """Its lines run, and all but the first give the numbers that are told behind them."""
+    names = {"torch": torch, "weight": weight}
+    lines = re.findall(r"(?m)^ {4}(\S.*?) +# (.*)$", inspect.getdoc(weight))
+    assert len(lines) == 5
+    for place, (code, told) in enumerate(lines):
+        name, _, value = code.rpartition(" = ")
+        names[name] = found = eval(value, names)
+        if place > 0:
+            close(found, torch.tensor([*map(float, told.split(","))]).to(found), 0.05)
 
 
 def best_of(k, worth):

@@ -1,6 +1,19 @@
 """The weight w(p) of an estimator, whose expected gradient is w(p) grad p.
 
 `weight` is public as `maxrl.advantages.weight`.
+
+A reward of several values is a verdict r >= t at each threshold t, with the pass rate p_t
+(thresholds.py). The expected gradient is the sum over t of gap w(p_t) grad p_t, where the gap is
+that to the threshold before:
+
+    chance = torch.tensor([0.5, 0.3, 0.15, 0.05])   # of the rewards 0, .25, .6 and 1
+    p_t = 1 - chance.cumsum(0)[:-1]                 # 0.5, 0.2, 0.05
+    weight("rloo", p_t, rollouts=16)                # 1, 1, 1
+    weight("tailrl", p_t, rollouts=16)              # 2.0, 4.8, 10.7
+    weight("maxrl_order", p_t, order=4, rollouts=16, thresholds=True)   # 1.9, 3.0, 3.7
+
+So it is for estimators with thresholds=True, tailrl and the linear ones (reinforce, reinforce_mean,
+rloo, dr_grpo). GRPO is no sum over thresholds: its weight is that of verdicts alone.
 """
 
 import inspect
@@ -30,20 +43,7 @@ def weight(
     weight("maxrl_order", p, order=T, rollouts=N)   with both, order is the estimator's own option
     weight("maxrl_rare", p, rollouts=(8, 8, 16))    exact weight of rounds: here w_32
     weight("mine.py:root", p, rollouts=N)       of a rule of one's own
-    weight("tailrl", p_t, rollouts=N)           of a reward of several values, at each threshold t
-
-    A reward of several values is a verdict r >= t at each threshold t, with the pass rate p_t
-    (thresholds.py). The expected gradient is the sum over t of gap w(p_t) grad p_t, where the gap
-    is that to the threshold before:
-
-        chance = torch.tensor([0.5, 0.3, 0.15, 0.05])   # of the rewards 0, .25, .6 and 1
-        p_t = 1 - chance.cumsum(0)[:-1]                 # 0.5, 0.2, 0.05
-        weight("rloo", p_t, rollouts=16)                # 1, 1, 1
-        weight("tailrl", p_t, rollouts=16)              # 2.0, 4.8, 10.7
-        weight("maxrl_order", p_t, order=4, rollouts=16, thresholds=True)   # 1.9, 3.0, 3.7
-
-    So it is for estimators with thresholds=True, tailrl and the linear ones (reinforce,
-    reinforce_mean, rloo, dr_grpo). GRPO is no sum over thresholds: its weight is of verdicts alone.
+    weight("tailrl", p_t, rollouts=N)           at every threshold of a reward (see above)
 
     rule      a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"
     p         pass rate, a number or a tensor (...); p = 0 and p = 1 give their limits

@@ -1,14 +1,13 @@
 """Rewards that are not 0 or 1: the expected gradient is the integral of w(p_t) grad p_t over all
 thresholds t, by enumeration."""
 
-import inspect
 import itertools
 import re
 
 import pytest
 import torch
 
-from maxrl.advantages import ADVANTAGES, RewardError, by_group, weight
+from maxrl.advantages import ADVANTAGES, RewardError, by_group, weight, weights
 from tests.helpers.outcomes import NEEDS_GROUP, any_options
 from tests.helpers.tensors import F64, close, seeded
 
@@ -71,10 +70,10 @@ def test_every_threshold_has_its_weight(name, worth):
             close(found, wanted, name=f"{name} N={N} {options}")
 
 
-def test_the_example_of_weight():
+def test_the_example_of_weights():
     """Its lines run, and all but the first give the numbers that are told behind them."""
     names = {"torch": torch, "weight": weight}
-    lines = re.findall(r"(?m)^ {4}(\S.*?) +# (.*)$", inspect.getdoc(weight))
+    lines = re.findall(r"(?m)^ {4}(\S.*?) +# (.*)$", weights.__doc__)
     assert len(lines) == 5
     for place, (code, told) in enumerate(lines):
         name, _, value = code.rpartition(" = ")

@@ -228,7 +228,7 @@ def main(arguments: list[str]):
         with refusing(f"--estimator {name}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[name] = find(name)
             weight(name, 0.5, rollouts=args.rollouts, **options_of(name))
-            has_weights(worth, name, args.rollouts)
+            ADVANTAGES[name](worth[:, None].expand(-1, args.rollouts), **options_of(name))
     if args.out:
         plots.require(args.out / "toy.png")
     runs = simulate(200, args.rollouts, args.steps, lr=0.1, seed=0, names=names, worth=worth)

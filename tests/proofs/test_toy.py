@@ -184,7 +184,7 @@ def test_rewards_of_the_command(capsys, monkeypatch, in_a_directory_of_its_own):
     for words in ("0", "1,1", "0,2", "0,nan", "-0.5,1", "0,inf"):
         with pytest.raises(UsageError, match="--rewards .* must be from 0 to 1"):
             toy.main([f"--rewards={words}"])
-    with pytest.raises(UsageError, match="maxrl_centered"):
+    with pytest.raises(UsageError, match=r"maxrl_centered got a reward of 0\.5 "):
         toy.main(["--rewards", "0,.5,1", "--estimator", "maxrl_centered"])
 
 

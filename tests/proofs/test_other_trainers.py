@@ -174,7 +174,7 @@ def test_an_order_needs_as_many_rows(monkeypatch):
 
 @dataclass
 class Rollout:
-    """src/prime_rl/orchestrator/types.py, prime-rl 0d6738f."""
+    """A trace of src/prime_rl/orchestrator/types.py, which was read at no named commit."""
 
     reward: float
     agent_name: str = "solver"

@@ -62,7 +62,9 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
 
 def test_a_model_from_scratch(shell, in_a_directory_of_its_own):
     """Both commands as printed, but for a few steps: the task's words become the model's."""
-    Path("digits.py").write_text(block("import random\n    from dataclasses", "    return replace("))
+    Path("digits.py").write_text(
+        block("import random\n    from dataclasses", "    return replace(")
+    )
     (warm_up,) = words("python train.py digits.py:")
     (rl,) = words("python train.py prompts --task digits.py:")
     for command, steps, run in ((warm_up, 3, "runs/digits_sft"), (rl, 2, "runs/digits")):

@@ -109,7 +109,8 @@ def of_rollouts(options: dict, rewards: Tensor, chosen, shape) -> dict:
 def by_group(rewards, group_ids, rule, **options) -> Tensor:
     """Return advantages (B,) of rewards (B,), as trainers have them that do not keep (P, N).
 
-    rewards    (B,), rollouts of any prompts in any order; NaN for one without a verdict
+    rewards    (B,), rollouts of any prompts in any order; NaN (None in a list) for one without a
+               verdict
     group_ids  (B,), a tensor, array or list: rollouts of one prompt have one number or text
     rule       a name in ADVANTAGES, or what weight() takes
     options    those of the estimator; a tensor (B,) where it takes (P, N)
@@ -120,6 +121,8 @@ def by_group(rewards, group_ids, rule, **options) -> Tensor:
     refuse a group that is too small for it.
     """
     rule = find(rule)
+    if isinstance(rewards, list):
+        rewards = [torch.nan if reward is None else reward for reward in rewards]
     rewards = torch.as_tensor(rewards).detach()
     ids = group_ids.tolist() if hasattr(group_ids, "tolist") else group_ids
     ids = [i.item() if hasattr(i, "item") else i for i in ids]

@@ -29,6 +29,7 @@ STYLE = {
     "reinforce": ("REINFORCE", "#4b2bd6", "v"),
     "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
     "maxrl_order": ("MaxRL of order T", "#00594f", "X"),
+    "maxrl_leave_two_out": ("MaxRL, leave two out", "#3d7a5a", "<"),
     "tailrl": ("TailRL", "#e07b00", "*"),
     "maxrl_rare": ("MaxRL, rare side", "#7d1f54", "D"),
     "rounds": ("MaxRL in rounds", "#a88400", "P"),
@@ -218,8 +219,8 @@ def default_panels(known: set[str]) -> list[str]:
 def curve(ax, seeds: list[list[dict]], key: str, style: dict):
     """Draw one metric of one method.
 
-    With SMOOTHED points or more it is drawn pale, and strong as a running mean; an evaluation is never
-    smoothed.
+    With SMOOTHED points or more it is drawn pale, and strong as a running mean; an evaluation is
+    never smoothed.
     """
     steps, values = over_steps(seeds, key)
     if not len(steps):

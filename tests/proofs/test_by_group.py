@@ -42,6 +42,11 @@ def test_a_rollout_without_a_verdict_does_not_count():
     assert advantages.any()
 
 
+def test_none_is_no_verdict():
+    found = by_group([1, None, 0, 0], "aaaa", "maxrl")
+    assert found.tolist() == [2, 0, -1, -1]
+
+
 def objects(ids):
     """Tensors in an array of objects."""
     found = np.empty(len(ids), dtype=object)

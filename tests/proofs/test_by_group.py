@@ -44,7 +44,7 @@ def test_a_rollout_without_a_verdict_does_not_count():
 
 def test_none_is_no_verdict():
     found = by_group([1, None, 0, 0], "aaaa", "maxrl")
-    assert found.tolist() == [2, 0, -1, -1]
+    assert found.tolist() == pytest.approx([2, 0, -1, -1])
 
 
 def objects(ids):

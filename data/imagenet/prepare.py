@@ -42,6 +42,7 @@ from maxrl.system.files import DataError
 from maxrl.system.tables import open_parquet, parquet_rows
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import FORMATS, pillow, write_split
+from maxrl.tasks.splits import files_in
 
 OPTIONS = {
     "size": (256, 1, "short side at most, in pixels"),
@@ -122,14 +123,14 @@ def from_folders(source: Path, seed: int) -> Source:
 
 def from_parquet(source: Path) -> Source:
     """The same of the hub's parquet files, whose metadata names the classes."""
-    parts = {split: sorted(source.rglob(f"{split}-*.parquet")) for split in ("train", "validation")}
+    parts = {split: files_in(source, split) for split in ("train", "validation")}
     counts = {}
     for split, files in parts.items():
         counts[split] = sum(open_parquet(file).metadata.num_rows for file in files)
     try:
         hub = json.loads(open_parquet(parts["train"][0]).schema_arrow.metadata[b"huggingface"])
         classes = hub["info"]["features"]["label"]["names"]
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError):
         raise UsageError(
             f"{source} has no train-*.parquet that names its classes, as the hub's does"
         ) from None

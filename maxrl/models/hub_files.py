@@ -1,4 +1,4 @@
-"""Finds checkpoints and data sets in directories or on the Hugging Face hub."""
+"""Finds checkpoints in directories, and fetches from the Hugging Face hub."""
 
 import hashlib
 import os
@@ -22,7 +22,6 @@ MODEL_FILES = (
     "model-*-of-*.safetensors",
 )
 PART = 2**16  # bytes
-FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
 
 
 def find(path: str | Path) -> Path:
@@ -85,33 +84,6 @@ def download(
             f"{name} is no directory here and could not be fetched from the hub ({reason}); with a "
             f"network, `hf download {name} {options}--local-dir {name}` puts it here"
         ) from None
-
-
-def data_files(name: str, split: str) -> list[Path]:
-    """Return the files of a data set: FILE itself, or one split of OWNER/NAME, here or on the hub.
-
-    The hub converts every public set to CONFIG/SPLIT/*.parquet. Where a set has several such
-    folders, OWNER/NAME/CONFIG/SPLIT names one of them.
-    """
-    path = Path(name)
-    root = path
-    folder = "." if any(path.glob("*.parquet")) else f"*/{split}"
-    if not path.is_dir():
-        parts = name.split("/")
-        owner = "/".join(parts[:2])
-        if path.suffix.lower() in FILES or not on_hub(owner):
-            return [path]
-        folder = "/".join(parts[2:]) or folder
-        pattern = f"{folder}/*.parquet"
-        root = download(owner, pattern, None, repo_type="dataset", revision="refs/convert/parquet")
-    files = sorted(root.glob(f"{folder}/*.parquet"))
-    folders = sorted({f"{name}/{file.parent.relative_to(root)}" for file in files})
-    if len(folders) != 1:
-        raise FileNotFoundError(
-            f"{name} must have one folder {folder} of parquet files: name a file, or one of "
-            f"{', '.join(folders) or 'the folders that it has'}"
-        )
-    return files
 
 
 def end_tokens(config: dict) -> list:

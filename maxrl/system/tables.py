@@ -56,8 +56,10 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     """Yield the place of each row within a file, and what stands there."""
     with open(file, "rb") as opened:
         first = opened.read(4)
-    if first.startswith((b"\x1f\x8b", b"(\xb5/\xfd", b"BZh", b"PK\3\4")):
+    if first.startswith((b"\x1f\x8b", b"(\xb5/\xfd", b"BZh", b"PK\3\4", b"\xfd7zX")):
         raise DataError(f"{file} is compressed: decompress it first, as by gunzip")
+    if file.suffix == ".arrow" or file.name == "state.json":
+        refuse_saved(file)
     if first == b"PAR1" or file.suffix.lower() == ".parquet":
         for number, row in enumerate(parquet_rows(file), 1):
             yield f"row {number}", row
@@ -73,6 +75,25 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield f"line {number}", parse(line, f"{file}, line {number}")
+
+
+def refuse_saved(file: Path) -> None:
+    """DataError, with the command that makes parquet of it, for what Hugging Face's datasets wrote.
+
+    That is an .arrow file, or the folder of save_to_disk that this file is in.
+    """
+    folder = file.parent
+    load = f"Dataset.from_file('{file}')"
+    made = file.with_suffix(".parquet")
+    if all((folder / name).is_file() for name in ("state.json", "dataset_info.json")):
+        load = f"load_from_disk('{folder}')"
+        made = Path(f"{folder}.parquet")
+    elif file.suffix != ".arrow":
+        return
+    command = f"import datasets; datasets.{load}.to_parquet('{made}')"
+    raise DataError(
+        f'{file} is in the format of datasets: python -c "{command}" makes {made}, a file to name'
+    )
 
 
 def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:

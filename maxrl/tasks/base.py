@@ -247,13 +247,16 @@ class BoxedAnswers(Task):
 
     judge: Callable[[list[str], list[str]], list[float]]
 
-    def read(self, name: str | Path, split: str, verdict: str):
-        """Read the rows; verdict is "boxed" or "published", the paper's code on whole responses."""
+    def read(self, named: dict[str, str], split: str, verdict: str):
+        """Read the rows of a split, of which `named` says where they are.
+
+        verdict is "boxed" or "published", the paper's code on whole responses.
+        """
         if verdict == "published":
             self.judge = verifiers.verify_published_batch
         elif verdict != "boxed":
             raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
-        self.rows, self.digest = read_rows(str(name), split, "problem", answers=True)
+        self.rows, self.digest = read_rows(named, split, "problem", answers=True)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -37,7 +37,7 @@ class Gsm8k(BoxedAnswers):
             split = "test"
         if split == "test":
             self.source = str(info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
-        self.read(folder / f"{split}.jsonl", split, verdict)
+        self.read({split: str(folder / f"{split}.jsonl")}, split, verdict)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]

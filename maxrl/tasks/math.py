@@ -11,8 +11,8 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 
 from pathlib import Path
 
-from maxrl.models.hub_files import FILES
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, open_set
+from maxrl.tasks.splits import FILES
 from maxrl.tasks.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -29,7 +29,7 @@ SETS = {
 class Math(BoxedAnswers):
     """Competition problems, from one of SETS for each split or from a data set of one's own.
 
-    train, validation, test  a name in SETS, or a file or data set of the hub with the columns
+    train, validation, test  a name in SETS, or a file, folder or set of the hub with the columns
                              {"problem", "answer"} or {"prompt", "solution"}, as TRL has them;
                              the answer of a worked solution is its last box or formula
     system     the system message; "" for none
@@ -47,20 +47,20 @@ class Math(BoxedAnswers):
         directory: str | Path = DATA,
         verdict: str = "boxed",
     ):
-        self.source = str({"train": train, "validation": validation, "test": test}[split])
-        name = self.source
+        named = {"train": str(train), "validation": str(validation), "test": str(test)}
+        self.source = name = named[split]
         if name in SETS:
             folder_name, file_name = SETS[name].split("/")
             make = f"data.{folder_name}.prepare"
             folder, _ = open_set(Path(directory) / folder_name, make, (file_name,))
-            name = str(folder / file_name)
-        elif Path(name).suffix.lower() not in FILES and "/" not in name:
+            named[split] = str(folder / file_name)
+        elif not ("/" in name or Path(name).suffix.lower() in FILES or Path(name).is_dir()):
             raise ValueError(
-                f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a "
-                f"file that ends in {', '.join(FILES)}"
+                f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, a "
+                f"folder, or a file that ends in {', '.join(FILES)}"
             )
         self.system = [{"role": "system", "content": str(system)}] if system else []
-        self.read(name, split, verdict)
+        self.read(named, split, verdict)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]

@@ -1,12 +1,12 @@
-"""A data set of one's own, in a file or on the hub, with `prompt` and any further columns.
+"""A data set of one's own, in files or on the hub, with `prompt` and any further columns.
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-A file is JSONL, JSON, CSV (all values are texts) or parquet. A prompt is a text or chat messages.
-Reward functions (maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or
-else `solution`, is also the demonstration of the supervised warm-up if it is text. In Python a
-split may also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their
-methods.
+A file is JSONL, JSON, CSV (all values are texts) or parquet. Of a folder a split has the files that
+their names give to it (maxrl/tasks/splits.py). A prompt is a text or chat messages. Reward
+functions (maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or else
+`solution`, is also the demonstration of the supervised warm-up if it is text. In Python a split may
+also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ class Prompts(Task):
         validation: str | Sequence[dict] = "",
         test: str | Sequence[dict] = "",
     ):
-        data = {"train": train, "validation": validation, "test": test}[split]
-        if isinstance(data, str) and not data:
+        named = {"train": train, "validation": validation, "test": test}
+        if isinstance(named[split], str) and not named[split]:
             raise NoSplit(
-                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
-                f"or a data set of the hub: --task.{split} FILE"
+                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet), a "
+                f"folder or a data set of the hub: --task.{split} FILE"
             )
         try:
-            self.rows, self.digest = read_rows(data, split, "prompt")
+            self.rows, self.digest = read_rows(named, split, "prompt")
         except FileNotFoundError as error:
             # A run's recipe has the path as it was given, from where the run was started.
             raise FileNotFoundError(f"{error}: say where with --task.{split} FILE") from None

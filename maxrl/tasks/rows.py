@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from maxrl.models.hub_files import data_files
 from maxrl.system.files import DataError, checksum
 from maxrl.system.tables import as_text, read_table
+from maxrl.tasks.splits import data_files
 from maxrl.tasks.verifiers import last_boxed, last_formula
 
 # What tasks, TRL and data sets on the hub call one column.
@@ -22,20 +23,24 @@ CHAT = re.compile(
 
 
 def read_rows(
-    data: str | Sequence[dict], split: str, prompt: str, answers: bool = False
+    named: Mapping[str, str | Sequence[dict]], split: str, prompt: str, answers: bool = False
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data     a file (JSONL, JSON, CSV, parquet), a data set on the hub, or the rows themselves
-    split    of a data set on the hub
+    named    the data of each split: a file (JSONL, JSON, CSV, parquet), a folder of these, a data
+             set on the hub, or the rows themselves
+    split    the one to read
     prompt   the column that every row must have, with a text or chat messages
     answers  whether every row gets an `answer`, see answered()
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.
     """
+    data = named[split]
     if isinstance(data, str):
-        files = data_files(data, split)
+        texts = [text for text in named.values() if isinstance(text, str) and text]
+        paths = [os.path.abspath(text) for text in texts]
+        files = data_files(data, split, alone=paths.count(os.path.abspath(data)) == 1)
         found = [(row, where) for file in files for row, where in read_table(file)]
         digest = " ".join(map(checksum, files))
     else:

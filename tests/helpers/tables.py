@@ -1,7 +1,9 @@
-"""Tables of tests, which are texts; rows in files: JSONL and parquet, written and read."""
+"""Tables of tests, which are texts; rows in files of every kind, written and read."""
 
+import csv
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,24 @@ def parquet(file, rows):
 
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
     return file
+
+
+def write(name: str, rows) -> str:
+    """The rows as the kind of file that the name says."""
+    file = Path(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".parquet":
+        parquet(file, rows)
+    elif file.suffix.lower() == ".csv":
+        with open(file, "w", newline="", encoding="utf-8-sig") as opened:
+            writer = csv.DictWriter(opened, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif file.suffix == ".json":
+        file.write_text(json.dumps(rows, indent=2))
+    else:
+        put(file, rows)
+    return name
 
 
 def rows(file):

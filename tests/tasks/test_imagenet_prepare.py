@@ -138,6 +138,15 @@ def test_parquet_that_cannot_be_used(run, data, label, names, words):
     assert not (out / "info.json").exists()
 
 
+def test_parquet_of_training_alone(run):
+    """No set is made whose validation split is empty."""
+    parquet(source / "train-0.parquet", [(encoded(RED), 0)], ["a", "b"])
+    code, said = run()
+    assert code != 0
+    assert "validation" in said
+    assert not (out / "info.json").exists()
+
+
 KINDS = "JPEG RGB,JPEG CMYK,JPEG L,PNG P,PNG L,PNG 1,WEBP RGB,GIF P,BMP RGB"
 
 

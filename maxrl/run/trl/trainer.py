@@ -37,7 +37,8 @@ class MaxRLTrainer:
     model             a checkpoint directory, a run directory, a hub id or a model of transformers
     reward_funcs      functions f(prompts, completions, **columns), or names, one or several
     args              a MaxRLConfig
-    train_dataset     rows with a `prompt`, text or messages: a list, a datasets.Dataset or a file
+    train_dataset     rows with a `prompt`, text or messages: a list, a datasets.Dataset, a file, or
+                      a folder whose names tell train and validation apart
     eval_dataset      the same, for evaluations
     processing_class  the tokenizer, if it is not the checkpoint's
     peft_config       a peft.LoraConfig, or what has its attributes, to train an adapter

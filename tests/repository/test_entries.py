@@ -54,6 +54,7 @@ STARTED = {
     "results/page.html": "tests/repository/test_page.py",
     "results/smollm2/verdicts.py": "--help",
     "results/speed/speedrun.py": "--help",
+    "results/tail/walks.py": "tests/results/test_tail.py",
     "results/tour.ipynb": "tests/results/test_tour.py",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
     "tests/bench/bench_rounds.py": "tests/bench/test_bench.py",

@@ -15,6 +15,8 @@ an answer gets a column maj@n: is the most frequent of n answers right?
 
 import argparse
 import json
+import math
+import os
 import shlex
 import sys
 from functools import partial
@@ -35,9 +37,9 @@ from maxrl.run.evaluation_options import Asked
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
 from maxrl.system.arguments import check_least, parse, runs_named
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.totals import Totals
-from maxrl.tasks import Task
+from maxrl.tasks import Task, example_of
 from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Judge, count_faults
 
@@ -74,8 +76,11 @@ def check(args: argparse.Namespace):
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
-        if file and not file.parent.is_dir():
-            raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
+        if file and not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
+            raise UsageError(
+                f"{file.parent} is no directory that can be written to: mkdir -p {file.parent}, or "
+                "name another file"
+            )
     if args.plot:
         plots.require(args.plot)
     args.checkpoints = [
@@ -112,6 +117,9 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     rank, world, device = distributed.setup(asked.cfg.device)
     task, judge = evaluation_options.find_task(asked)
     check_task(args, asked, task)
+    guess = guesses(args, asked, task)
+    with refusing("--json cannot hold an option of the task: ", ValueError):
+        json.dumps(asked.cfg.task_options, allow_nan=not args.json)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
         build.policy_from(asked.of(path), task, None, path, torch.device("cpu"))
@@ -127,7 +135,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         faults = Totals()
         count_faults(faults)
         rows.append({"name": name, "path": str(path)} | row | faults.metrics())
-    unjudged = [] if task.classes else leave_out(rows)
+    unjudged = [] if task.classes else leave_out(rows, guess)
     low = distributed.use_bfloat16(asked.cfg.precision, device)
     return {
         "command": shlex.join(["python", *sys.argv]),
@@ -148,7 +156,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "of": len(task),
         "source": task.source,
         "no_verdict": unjudged,
-        **guesses(args, asked, task, [i for i in range(args.prompts) if i not in unjudged]),
+        **guess,
         "precision": "bfloat16" if low else "float32",
         "classes": len(task.classes),
         "checkpoints": rows,
@@ -195,8 +203,8 @@ def show_tokens(bar: tqdm, where: str):
     bar.update(0)
 
 
-def leave_out(rows: list[dict]) -> list[int]:
-    """Take the prompts that a row has no verdict on (a count of -1) out of all rows.
+def leave_out(rows: list[dict], guess: dict) -> list[int]:
+    """Take the prompts that a row has no verdict on (a count of -1) out of all rows and guesses.
 
     The rows stay paired over prompts. Returns the indices of these prompts.
     """
@@ -206,34 +214,39 @@ def leave_out(rows: list[dict]) -> list[int]:
         raise UsageError(
             "no prompt has a verdict on all of its samples: the reward functions return None"
         )
-    for row in rows:
-        for name in {"counts", "majority"} & set(row):
-            row[name] = np.array(row[name])[judged].tolist()
-        for k, values in row.get("best", {}).items():
-            row["best"][k] = np.array(values)[judged].tolist()
+    for row in [*rows, guess]:
+        for name in {"counts", "majority", "guess"} & set(row):
+            if row[name]:
+                row[name] = np.array(row[name])[judged].tolist()
+        for name in {"best", "guess_best"} & set(row):
+            for k, values in row[name].items():
+                row[name][k] = np.array(values)[judged].tolist()
     return np.flatnonzero(~judged).tolist()
 
 
-def guesses(args, asked: Asked, task: Task, prompts: list[int]) -> dict:
+def guesses(args, asked: Asked, task: Task) -> dict[str, Any]:
     """Return the pass rate of a guess at each prompt; nothing where the task does not know it.
 
-    Where a guess may have other rewards than 0 and 1, also its best@k.
+    Where a guess may have other rewards than 0 and 1, also its best@k. UsageError if the task's
+    code fails or says something else.
     """
     if task.classes:
-        return {"guess": [1 / len(task.classes)] * len(prompts)}
-    found: list[Any] = [None if asked.cfg.reward else task.guess(task[i]) for i in prompts]
-    if None in found:
-        return {"guess": []}
-    if not any(isinstance(one, dict) for one in found):
-        return {"guess": found}
-    chances: list[dict[float, float]]
-    chances = [one if isinstance(one, dict) else {1: one, 0: 1 - one} for one in found]
-    ks = table.powers(args.samples, args.k)
-    best = np.array([exact_best_at_k(one, ks) for one in chances])  # (prompts, M)
-    return {
-        "guess": [one.get(1, 0.0) for one in chances],
-        "guess_best": {str(k): digits(values) for k, values in zip(ks, best.T)},
-    }
+        return {"guess": [1 / len(task.classes)] * args.prompts}
+    with blaming(f"the task {asked.cfg.task}'s guess()"):
+        chances = []
+        for i in range(args.prompts):
+            one = None if asked.cfg.reward else task.guess(example_of(task, i))
+            if one is None:
+                return {"guess": []}
+            chances.append(one if isinstance(one, dict) else {1.0: float(one), 0.0: 1.0 - one})
+            if min(chances[-1].values()) < 0 or not math.isclose(sum(chances[-1].values()), 1):
+                raise ValueError(f"{one} are no probabilities")
+        ks = table.powers(args.samples, args.k)
+        best = np.array([exact_best_at_k(one, ks) for one in chances])  # (prompts, M)
+    known: dict[str, Any] = {"guess": [one.get(1.0, 0.0) for one in chances]}
+    if any(set(one) - {0, 1} for one in chances):
+        known["guess_best"] = {str(k): digits(values) for k, values in zip(ks, best.T)}
+    return known
 
 
 def digits(values: torch.Tensor | np.ndarray) -> list[float]:
@@ -250,8 +263,17 @@ def main(arguments: list[str]):
     drawn = {}
     for name, measure in table.measures(results).items():
         drawn[f"{name}@k"] = table.curves(results, measure)
-    results |= drawn
-    # Printing comes last: its reader may have gone.
+    try:
+        write_files(args, results | drawn, drawn)
+    finally:
+        # Whatever became of the files. It comes last, as its reader may have gone.
+        table.print_table(results, args.k, args.against)
+        table.print_rewards(results)
+        table.print_faults(results)
+
+
+def write_files(args: argparse.Namespace, results: dict, drawn: dict):
+    """Write the files that were asked for; `drawn` are the panels of the figure."""
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
@@ -259,11 +281,7 @@ def main(arguments: list[str]):
         about = ", ".join([results["task"], *options, results["split"]])
         caption = f"{about}: {table.drawn(results)}"
         plots.coverage(drawn, args.plot, caption)
-    table.print_table(results, args.k, args.against)
-    table.print_rewards(results)
-    table.print_faults(results)
-    if args.plot:
-        print(f"drew {args.plot}")
+        cli.say(f"drew {args.plot}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 from maxrl.advantages import ADVANTAGES
 from maxrl.advantages.options import estimator_options
 from maxrl.learning.config import Config
-from maxrl.learning.optimizer import make_optimizer
+from maxrl.learning.optimizer import make_optimizer, set_rates
 from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
 from maxrl.learning.rounds import Responses, sample
@@ -116,6 +116,8 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
+        # Whether any rollout of any rank has an advantage; [None] takes all of them.
+        totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)
 
@@ -137,14 +139,11 @@ def update(
 ) -> Metrics:
     """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
-    totals  what policy.backward returned
+    totals  what policy.backward returned, and "signal": whether a rollout has an advantage
     step    which step of the run it is: the learning rate depends on it
 
     Returns the statistics of this update, the same on all ranks.
     """
-    lr = learning_rate(cfg, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr * group.get("lr_scale", 1)
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
     # the size of recent gradients. Clipping leaves the relative weights of an update's prompts as
     # they are.
@@ -153,6 +152,8 @@ def update(
     # The one wait for the device. The statistics are the same on all ranks, so either all of them
     # skip the update or none does.
     stats = totals.metrics()
+    lr = learning_rate(cfg, step)
+    set_rates(optimizer, lr, stats.pop("signal"))
     finite = math.isfinite(stats["grad_norm"] + stats["loss"])
     if not finite:
         policy.restore_buffers()
@@ -168,8 +169,7 @@ def moves(cfg: Config, policy: Policy, stats: Metrics) -> bool:
     # Without a verdict on any rank this count is 0. Weight decay and momentum would move weights
     # that nothing has been said about.
     judged = stats[policy.items] > 0
-    # Muon's steps have one size whatever the gradient's: without one, as after a collapse, its
-    # momentum would move the matrices for hundreds of steps.
+    # Muon takes no step without a gradient, see `set_rates`.
     at_rest = cfg.optimizer == "muon" and stats["grad_norm"] == 0
     return judged and not at_rest
 

@@ -123,7 +123,9 @@ def difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
 
 def print_row(name: str, width: int, columns: Iterable[tuple[float, float]], form: str):
     """Print the mean and error of each column."""
-    cells = [f"{mean:{form}} ± {error:.3f}" for mean, error in columns]
+    # A single prompt has no error.
+    found = [f"{mean:{form}} ± {error:.3f}" for mean, error in columns]
+    cells = [cell.removesuffix(" ± nan") for cell in found]
     print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
 
 
@@ -172,12 +174,14 @@ def print_rewards(results: dict):
     """Print the mean of each reward function if there are several, or of one that is not pass@1."""
     if results["classes"]:
         return
+    # The table has the prompts alone that all of them have judged.
+    where = " where each has a verdict" if results.get("no_verdict") else ""
     for row in results["checkpoints"]:
         said = [f"{key[8:-5]} {row[key]:.3f}" for key in row if key.endswith("/mean")]
         if len(said) > 1:
-            print(f"{row['name']}: mean rewards {', '.join(said)}")
+            print(f"{row['name']}: mean rewards{where} {', '.join(said)}")
         elif not math.isclose(row["reward"], np.mean(row["counts"]) / results["samples"]):
-            print(f"{row['name']}: mean reward {row['reward']:.3f}")
+            print(f"{row['name']}: mean reward{where} {row['reward']:.3f}")
 
 
 def print_faults(results: dict):

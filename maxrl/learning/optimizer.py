@@ -49,3 +49,16 @@ def make_optimizer(cfg: Config, model: torch.nn.Module) -> torch.optim.Optimizer
         adjust_lr_fn="match_rms_adamw",
     )
     return MuonAdamW(muon, adamw)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, lr: float, signal: float) -> None:
+    """Set the learning rates of an update's parameters.
+
+    signal  0 if no rollout of the update has an advantage, as after a collapse
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_scale", 1)
+        # Muon's steps have one size whatever the gradient's. Where a KL penalty or an entropy bonus
+        # alone has one, its old momentum would move the matrices for hundreds of steps.
+        if "lr_scale" in group and not signal:
+            group["lr"] = 0.0

@@ -22,7 +22,6 @@ Qwen2's own.
 
 import contextlib
 import itertools
-import math
 import os
 import shutil
 import tempfile
@@ -68,7 +67,8 @@ class Checkpoint:
     tokenizer          None for a classifier
     stop_tokens        ids that end a response, none for a classifier
     generation_config  the content of generation_config.json, written back on saving
-    digest             of the files that it was loaded from, for its adapters
+    digest             of the files that it was loaded from
+    needs              digests for recipe.json: the "base" of an adapter, a KL penalty's "reference"
     """
 
     model: Any
@@ -76,12 +76,14 @@ class Checkpoint:
     stop_tokens: Sequence[int] = ()
     generation_config: dict = field(default_factory=dict)
     digest: str = ""
+    needs: dict[str, str] = field(default_factory=dict)
 
 
 # One tensor if tie_word_embeddings.
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
+LARGEST = 1e18  # of a weight, whose square float32 has room for
 # What code raises that is given the content of a wrong file; torch raises RuntimeError too.
 WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
@@ -120,7 +122,7 @@ def load(path: str | Path, intact: bool = False) -> Checkpoint:
     tokenizer = Tokenizer.load(path)
     named = [*end_tokens(generation), *end_tokens(config)]
     stop_tokens = all_ends(path, model, tokenizer, named)
-    known = digest(path, f"{model.config} {tokenizer.backend.to_str()}")
+    known = digest(weight_files(path), f"{model.config} {tokenizer.backend.to_str()}")
     return Checkpoint(model, tokenizer, stop_tokens, generation, known)
 
 
@@ -175,9 +177,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         if name.endswith("rotary_emb.inv_freq"):
             continue
         state[name] = tensor = as_float32(tensor).clone()
-        # aminmax is ten times as fast as isfinite.
-        if tensor.is_complex() or tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
-            raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
+        # aminmax is ten times as fast as isfinite. NaN is below nothing.
+        if tensor.is_complex() or tensor.numel() and not max(map(abs, tensor.aminmax())) < LARGEST:
+            raise ValueError(f"{file} has complex, infinite or huge numbers or NaN in {name}")
     return state
 
 
@@ -209,16 +211,24 @@ def load_adapted(path: Path) -> Checkpoint:
             "write where it is now as base_model_name_or_path into adapter_config.json"
         ) from None
     try:
-        tensors = read_weights(path / "adapter_model.safetensors")
-        from_adapter(base.model, read_json(path / "adapter_config.json"), tensors)
+        weights = path / "adapter_model.safetensors"
+        config = read_json(path / "adapter_config.json")
+        from_adapter(base.model, config, read_weights(weights))
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
-    recipe = path / "recipe.json"
-    if recipe.exists() and read_json(recipe).get("base") not in (None, "", base.digest):
-        raise ValueError(f"the base model {base_of(path)} of {path} has changed: put it back")
+    check_same(path, "base", base.digest, f"the base model {base_of(path)} of {path}")
     tokenizer = load_tokenizer(path)
     stop_tokens = all_ends(path, base.model, tokenizer, [*base.stop_tokens])
-    return replace(base, tokenizer=tokenizer, stop_tokens=stop_tokens)
+    known = digest([weights], f"{base.digest} {config.get('lora_alpha')}")
+    needs = {"base": base.digest}
+    return replace(base, tokenizer=tokenizer, stop_tokens=stop_tokens, digest=known, needs=needs)
+
+
+def check_same(path: Path, name: str, found: str, what: str) -> None:
+    """ValueError if recipe.json of a checkpoint has another digest of a model than was found."""
+    recipe = path / "recipe.json"
+    if recipe.exists() and read_json(recipe).get(name) not in (None, "", found):
+        raise ValueError(f"{what} has changed: put it back")
 
 
 def base_of(path: Path) -> Path:
@@ -271,12 +281,10 @@ def save(
             write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
             if checkpoint.tokenizer is not None:
                 checkpoint.tokenizer.save(temporary)
-            if recipe is not None:
-                recipe = recipe | {"base": checkpoint.digest}
         else:
             write_model(temporary, checkpoint)
         if recipe is not None:
-            write_json(temporary / "recipe.json", recipe)
+            write_json(temporary / "recipe.json", recipe | checkpoint.needs)
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
             write_json(temporary / "state.json", state)

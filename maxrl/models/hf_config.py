@@ -5,6 +5,7 @@ transformers 5 (`rope_parameters`, `dtype`). A file that asks for something not 
 refused, as the model would silently be another one.
 """
 
+import sys
 from dataclasses import dataclass, field, fields
 
 from maxrl.models.rope import TYPES, Rope
@@ -79,7 +80,7 @@ class TransformerConfig:
         for name, value in given.items():
             kind = cls.__annotations__[name]
             kinds = (int, float) if kind is float else (kind,)
-            if type(value) not in kinds or kind is int and value < 1:
+            if type(value) not in kinds or kind is not bool and not positive(value):
                 raise ValueError(f"config.json has {name} = {value!r:.40}, which cannot be")
         if given["num_hidden_layers"] > 1000:
             raise ValueError("config.json asks for more than 1,000 layers")
@@ -97,6 +98,11 @@ class TransformerConfig:
         keys = [key for key in ("dtype", "torch_dtype") if key in self.hf] or ["torch_dtype"]
         architecture = FAMILIES[self.model_type].architecture
         return {"architectures": [architecture], **self.hf, **dict.fromkeys(keys, "float32")}
+
+
+def positive(value: float) -> bool:
+    """Tell whether a number is above 0 and finite; NaN is not."""
+    return 0 < value <= sys.float_info.max
 
 
 def check_implemented(config: dict) -> None:
@@ -129,8 +135,8 @@ def read_rope(config: dict) -> Rope:
             f"config.json asks for {name} of rope_type {kind!r}, which is not implemented"
         )
     for name in TYPES[kind]:
-        if not asked.get(name):
+        if name not in asked:
             raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
-    if not {type(value) for value in asked.values()} <= {int, float}:
-        raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, not of numbers")
+    if not all(type(value) in (int, float) and positive(value) for value in asked.values()):
+        raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, which cannot be")
     return Rope(rope_type=kind, **asked)

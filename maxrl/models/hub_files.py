@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +110,17 @@ def weight_files(path: Path) -> list[Path]:
     return [path / name for name in sorted(names)]
 
 
-def digest(path: Path, meaning: str) -> str:
-    """Return what tells the model and tokenizer of a directory from others.
+def digest(files: Iterable[Path], meaning: str) -> str:
+    """Return what tells a model from others.
 
+    files    its weights
     meaning  what its smaller files mean, however they are written
 
-    Of a file of weights it is the size and 64 parts, from the first to the last one: reading all
-    of it would take as long as loading it.
+    Of a file it is the size and 64 parts, from the first to the last one: reading all of it would
+    take as long as loading it.
     """
     found = hashlib.sha256(meaning.encode())
-    for file in weight_files(path):
+    for file in files:
         size = os.path.getsize(file)
         found.update(f"{file.name} {size}".encode())
         with file.open("rb") as opened:

@@ -1,7 +1,6 @@
 """Text to token ids and back: a thin wrapper around the `tokenizers` library."""
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE, WordLevel
 
 from maxrl.models import chat_template
-from maxrl.system.files import read_json, regular, write_json, write_text
+from maxrl.system.files import parse, read_json, regular, write_json, write_text
 
 SPECIAL_MAP = "special_tokens_map.json"  # of the roles, in older checkpoints
 # Saved byte for byte as they were loaded: the programs that read them may use another version of
@@ -79,6 +78,11 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
+        if not file.exists():
+            raise FileNotFoundError(
+                f"{file} is missing: transformers makes it of older files, by AutoTokenizer."
+                f"from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+            )
         text = regular(file).read_bytes()
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
@@ -179,7 +183,7 @@ class Tokenizer:
         for key in ("additional_special_tokens", "extra_special_tokens"):
             further = self.config.get(key) or []
             tokens += further.values() if isinstance(further, dict) else further
-        tokens += json.loads(self.files.get("added_tokens.json", "{}"))
+        tokens += parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json")
         return [content(token) for token in tokens if token is not None and content(token) != ""]
 
     @property

@@ -62,9 +62,11 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
         if not cfg.lora_rank:
             # The checkpoint may be an adapter.
             merge(start.model)
+            start.needs = {}
         elif not intact:
             base = hub_files.base_name(cfg.init)
             add_lora(start.model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, base)
+            start.needs = {"base": start.digest}
         return start
     if task.classes:
         return Checkpoint(from_config(cfg.model | {"num_labels": len(task.classes)}))
@@ -129,7 +131,11 @@ def language_model(
     reference = None
     if cfg.beta:
         # Without a checkpoint, the model itself has been read from --init, and checked.
-        reference = checkpoint.load(cfg.init, intact=intact is None).model.to(device)
+        found = checkpoint.load(cfg.init, intact=intact is None)
+        if intact:
+            checkpoint.check_same(intact, "reference", found.digest, "the reference of --beta")
+        start.needs["reference"] = found.digest
+        reference = found.model.to(device)
     low, high = cfg.clip
     # Sharding takes the model to the device layer by layer.
     if not cfg.shard:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from maxrl.advantages.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
-from maxrl.system import user_code
+from maxrl.system import distributed, user_code
 from maxrl.system.errors import RunError, UsageError, describe_error, escape_output
 
 # tqdm's own lock spans processes, and one that is killed might keep it.
@@ -120,7 +120,7 @@ def cleanup():
 def refuse(program: str, error: Exception) -> NoReturn:
     """End with one sentence and the exit code of the error, 2 if it has none."""
     # All ranks raise the same UsageError. The launcher ends the others after the first one.
-    if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
+    if distributed.launched("LOCAL_RANK", 0) and not isinstance(error, RunError):
         time.sleep(2)
     say(f"{program}: {error}")
     leave(getattr(error, "code", UsageError.code))

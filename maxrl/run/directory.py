@@ -26,7 +26,7 @@ from maxrl.models import chat_template, checkpoint
 from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
 from maxrl.run.recipes import read_record
-from maxrl.system import distributed, files
+from maxrl.system import distributed, files, user_code
 from maxrl.system.errors import RunError, UsageError
 from maxrl.system.totals import Totals
 
@@ -49,6 +49,7 @@ class Run:
     stopped  whether a signal has asked the run to stop; known after ends()
     skipped  the number of consecutive steps, up to the last one, without a finite gradient
     name     what a tracker calls the run, if not as its directory
+    code     checksums of the user's files at the last start, which the main rank knows
     """
 
     resumed: Path | None = None
@@ -79,6 +80,7 @@ class Run:
         self.data = {"train": task.digest}
         if validation is not None:
             self.data["validation"] = validation.digest
+        self.code: dict[str, str] = {}
         self.main = distributed.rank() == 0
 
     def __enter__(self) -> "Run":
@@ -145,6 +147,7 @@ class Run:
                 if not self.scripted:
                     said += f"repeat {old['command']!r} with --resume auto, or "
                 raise UsageError(said + another)
+        self.code = dict(old.get("code") or {})
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(
             data[split] != self.data[split] for split in self.data
@@ -172,6 +175,11 @@ class Run:
 
         From now on, a signal waits for the end of the step.
         """
+        named = [self.cfg.task, self.cfg.estimator, *self.cfg.reward]
+        code = user_code.checksums(named)
+        for file, now in code.items():
+            if self.code.get(file, now) != now:
+                say(f"warning: {file} has changed since the last start: the run goes on with it")
         world = distributed.world_size()
         launcher = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
         self.record = {
@@ -188,6 +196,7 @@ class Run:
             "examples": self.examples,
             "data": self.data,
             "date": chat_template.date,
+            "code": code,
         }
         # The last start that trained has made what is here.
         if self.main and step < self.cfg.steps:

@@ -32,8 +32,9 @@ def distribution(
     logits = at_least_float32(logits)
     if temperature == 0:
         nothing = torch.full_like(logits, -torch.inf)
-        best = logits.argmax(-1, keepdim=True)
-        return nothing.scatter(-1, best, 0.0)
+        best = logits.max(-1, keepdim=True)
+        # Log-probability 0, but NaN if the logits are not finite.
+        return nothing.scatter(-1, best.indices, best.values * 0)
     # In training it is 1, and a division would read all logits once more.
     if temperature != 1:
         logits = logits / temperature
@@ -94,7 +95,7 @@ def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
 def passing(cdf: Tensor, points: Tensor) -> Tensor:
     """Return the first indices (..., n) where sums cdf (..., V) are above the points (..., n)."""
     indices = torch.searchsorted(cdf, points, right=True)
-    # Beyond the last only if the distribution is NaN, which shows in the loss.
+    # Beyond the last only if the distribution is NaN, which `finish` refuses.
     return indices.clamp(max=cdf.shape[-1] - 1)
 
 

@@ -22,7 +22,9 @@ def check_prompts(model: Transformer, prompts: Iterable[Sized], max_tokens: int)
     """
     lengths = [len(prompt) for prompt in prompts]
     if 0 in lengths:
-        raise PromptError("a prompt without tokens: every prompt needs at least one")
+        raise PromptError(
+            f"a prompt without tokens, number {lengths.index(0)}: every prompt needs at least one"
+        )
     longest = max(lengths, default=0)
     limit = model.config.max_position_embeddings
     if longest + max_tokens > limit:

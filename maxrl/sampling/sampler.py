@@ -30,6 +30,7 @@ from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 from maxrl.sampling.rollouts import Rollouts
 from maxrl.system import rng
+from maxrl.system.errors import RunError
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
 SHRINK_AT = 0.75  # ended rows are dropped if what is kept is at most this share of all rows
@@ -98,7 +99,8 @@ def generate(
     cuda_graphs  whether a GPU replays steps as CUDA graphs
     sampling     temperature, top_k and top_p as in `distribution`
 
-    Raises PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
+    Raises PromptError for a prompt that the model cannot answer, CacheFull beyond the budget, and
+    RunError for logits that are not finite.
     """
     max_tokens = uniforms.shape[2]
     check_prompts(model, prompts, max_tokens)
@@ -206,7 +208,8 @@ def finish(state: State, stop: Tensor, prompts: list[Tensor], limit: int) -> Rol
 
     limit  how many tokens have been drawn
 
-    Log-probabilities and entropies are of the distribution that each token was drawn from.
+    Log-probabilities and entropies are of the distribution that each token was drawn from. RunError
+    if the model's logits are not finite.
     """
     tokens = state.tokens[:, :limit]  # (P N, limit)
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
@@ -220,7 +223,14 @@ def finish(state: State, stop: Tensor, prompts: list[Tensor], limit: int) -> Rol
     for values in (tokens, log_probs, entropies):
         # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
-    tokens, lengths, finished = on_host(tokens, lengths, finished)
+    # A token that was drawn has a finite log-probability, unless logits were NaN or infinite.
+    known = log_probs.isfinite().all()
+    tokens, lengths, finished, known = on_host(tokens, lengths, finished, known)
+    if not known:
+        raise RunError(
+            "the model's logits are not finite: its weights or constants are wrong or have "
+            "diverged, use another checkpoint, or --precision float32 if they are near overflow"
+        )
     L = int(lengths.max())
     drawn = [values[:, :L] for values in (tokens, log_probs, entropies)]
     groups = [v.unflatten(0, (len(prompts), -1)) for v in (*drawn, lengths, finished)]

@@ -6,7 +6,9 @@ import os
 import resource
 import socket
 import sys
+import threading
 import time
+import warnings
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +24,12 @@ from maxrl.system.errors import RunError, UsageError
 
 T = TypeVar("T")
 
+WAIT = 10.0  # seconds until a rank says that it waits for the others
+ALONE = (
+    "waiting for the other ranks that WORLD_SIZE, RANK and MASTER_ADDR promise: if nobody has "
+    "started them, unset these variables"
+)
+
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group of torchrun, if any; return rank, world size and device."""
@@ -31,8 +39,7 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
     if device != "cpu" and available:
         # A scheduler may show each task a GPU of its own.
-        local = int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
-        gpu = torch.device("cuda", local)
+        gpu = torch.device("cuda", launched("LOCAL_RANK", 0) % torch.cuda.device_count())
         torch.cuda.set_device(gpu)
         if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
             # Caches of ever new sizes would leave gaps. Not by the environment, which may have been
@@ -46,6 +53,10 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
         torch.use_deterministic_algorithms(True)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        # Of an earlier launch, the variables may be left over, and nobody comes.
+        waiting = threading.Timer(WAIT, warnings.warn, [ALONE])
+        waiting.daemon = True
+        waiting.start()
         try:
             join(gpu)
         except (ValueError, OSError, dist.DistError) as error:
@@ -54,8 +65,16 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
                 "WORLD_SIZE is set, but the ranks do not meet: start them with torchrun, or again "
                 f"if it has ended: {said}"
             ) from None
+        finally:
+            waiting.cancel()
         atexit.register(leave)
     return rank(), world_size(), gpu or torch.device("cpu")
+
+
+def launched(name: str, default: int) -> int:
+    """Return a number that a launcher has set; the default without one, and for an empty text."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else default
 
 
 def join(gpu: torch.device | None) -> None:

@@ -3,11 +3,13 @@
 import io
 import sys
 import traceback
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# What code of the user's may raise. Its sys.exit() would end a run as if it were complete.
-FAULTS = (Exception, SystemExit)
+# What code of the user's may raise. Its sys.exit() would end a run as if it were complete, and a
+# request that is cancelled raises no Exception.
+FAULTS = (Exception, SystemExit, CancelledError, BaseExceptionGroup)
 
 
 class UsageError(Exception):

@@ -6,12 +6,13 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from maxrl.system.errors import FAULTS, UsageError
+from maxrl.system.files import checksum
 
 used = False  # whether any was imported: it may have threads, open files and exit handlers
 
@@ -41,6 +42,19 @@ def execute(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look there
     spec.loader.exec_module(module)
     return module
+
+
+def checksums(specs: Iterable[str]) -> dict[str, str]:
+    """Return the checksum of the file of each "package.module:name" or "FILE.py:name" among specs.
+
+    The modules have been imported. A function of a notebook has no file.
+    """
+    found = {}
+    for where in {spec.rpartition(":")[0] for spec in specs}:
+        file = getattr(sys.modules.get(where), "__file__", None) or where
+        if os.path.isfile(file):
+            found[where] = checksum(file)
+    return found
 
 
 def import_object(spec: str, option: str) -> Callable:

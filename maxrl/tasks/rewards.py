@@ -349,9 +349,12 @@ def as_numbers(result: object, size: int) -> list[float]:
         raise WrongAnswer(f"{len(result)} rewards for {size} completions")
     values = []
     for i, value in enumerate(result):
-        if isinstance(value, str):
-            raise WrongAnswer(f"{value!r} for completion {i} instead of a number or None")
-        number = math.nan if value is None else float(value)
+        try:
+            # float() alone would read texts and bytes as well.
+            number = math.nan if value is None else float(value + 0)
+        except TypeError:
+            said = f"{value!r:.40} for completion {i} instead of a number or None"
+            raise WrongAnswer(said) from None
         if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
             raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
         values.append(number)

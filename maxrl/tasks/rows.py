@@ -14,12 +14,14 @@ from maxrl.tasks.verifiers import last_boxed, last_formula
 
 # What tasks, TRL and data sets on the hub call one column.
 NAMES = ("prompt", "problem", "question")
-# The text of chat messages, as Python, JSON or numpy writes them.
-CHAT = re.compile(
-    r"""[\s"]*(?:array)?[\s\[(]*\{.*['"](?:role|from)\\?['"]\s*:\s*"""
-    r"""\\?['"](?:system|developer|user|human|assistant|gpt|tool|function)\b.*[\]})][\s"]*""",
-    re.DOTALL | re.IGNORECASE,
+# Who says a chat message, and what, as Python, JSON or numpy write it.
+ROLE = re.compile(
+    r"""['"](?:role|from)\\?['"]\s*:\s*\\?['"]"""
+    r"""(?:system|developer|user|human|assistant|gpt|tool|function)\b""",
+    re.IGNORECASE,
 )
+# The edge of a graph has a "from" as well.
+TOLD = re.compile(r"""['"](?:role|value)\\?['"]\s*:""", re.IGNORECASE)
 
 
 def read_rows(
@@ -92,12 +94,19 @@ def checked_row(row: dict, name: str, where: str) -> dict:
         )
     if isinstance(value, list):
         check_messages(value, where)
-    elif CHAT.fullmatch(value):
+    elif is_chat(value):
         raise DataError(
             f"{where}: {name!r} has chat messages as a text: write a list, which JSONL and parquet "
             "files keep and CSV files do not"
         )
     return row
+
+
+def is_chat(text: str) -> bool:
+    """Tell whether a text is chat messages that were written as a text."""
+    text = re.sub(r"^array", "", text.strip('" \t\r\n')).lstrip("[( \t\r\n")
+    whole = text.startswith("{") and text.endswith(("]", "}", ")"))
+    return bool(whole and ROLE.search(text) and TOLD.search(text))
 
 
 def reference(row: dict, where: str) -> str:

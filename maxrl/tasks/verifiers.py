@@ -6,7 +6,6 @@ both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 
 all.
 """
 
-import os
 import re
 import unicodedata
 import warnings
@@ -246,7 +245,7 @@ SECONDS = 5.0  # of CPU time for one comparison, which usually takes 0.02
 
 def _processes() -> int:
     """Return how many cores are this process's share, of which torchrun starts several."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    ranks = max(distributed.launched("LOCAL_WORLD_SIZE", 1), 1)
     return min(max(distributed.cores() // ranks, 1), 16)
 
 

@@ -87,6 +87,10 @@ def listed(path, name):
     (path / checkpoint.CHECKSUMS).write_text(files.json_text({name: ""}))
 
 
+def text(path, name, part, times):
+    (path / name).write_text(part * times)
+
+
 LONG = "b" * 300
 
 
@@ -105,6 +109,15 @@ adapter "LONG/b"
 elsewhere "LONG"
 listed "../../../../../../../../../../dev/zero"
 listed "LONG"
+text "added_tokens.json", "[", 100000
+text "added_tokens.json", "x", 1
+text "added_tokens.json", "7", 1
+text "added_tokens.json", "[[1]]", 1
+text "special_tokens_map.json", "{\\"a\\":", 100000
+text "tokenizer_config.json", "[", 100000
+text "generation_config.json", "[", 100000
+text "config.json", "{\\"a\\":", 100000
+text "tokenizer.json", "[", 100000
 pipe "model.safetensors"
 pipe "generation_config.json"
 pipe "tokenizer.json"
@@ -194,3 +207,14 @@ def test_the_run_resumes_from_the_checkpoint_before(recorded, shell):
         assert unsound(Path("run")) == [], (name, what)
         same_runs("run", recorded.path)
         shutil.rmtree("run")
+
+
+def test_a_checkpoint_without_a_tokenizer_of_today(tmp_path):
+    """It has tokenizer.model alone, or nothing: what makes the missing file is said."""
+    model, _ = trained()
+    checkpoint.save(tmp_path / "a", Checkpoint(model, TOKENIZER, [7, 2]))
+    for name in (checkpoint.CHECKSUMS, "tokenizer.json"):
+        (tmp_path / "a" / name).unlink()
+    for load in (checkpoint.load, checkpoint.load_tokenizer):
+        with pytest.raises(FileNotFoundError, match="tokenizer.json is missing.*save_pretrained"):
+            load(tmp_path / "a")

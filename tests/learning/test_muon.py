@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from maxrl.run import dry_run
 from maxrl.run.recipes import RECIPES
 from maxrl.system.totals import Totals
 from tests.helpers import tiny
-from tests.helpers.runs import killed, passed, refused, same_runs
+from tests.helpers.runs import SHORT, column, killed, passed, refused, same_runs
 from tests.helpers.tensors import close, normal
 
 OPTIONS = "--steps 5 --optimizer muon --save-every 2 --out"
@@ -36,6 +37,7 @@ def updated(cfg, policy, optimizer, step):
     totals = Totals()
     totals.sum("loss", 0)
     totals.sum(policy.items, 1)
+    totals.sum("signal", 1)
     train.update(cfg, policy, optimizer, totals, step)
 
 
@@ -82,6 +84,57 @@ def test_a_step_without_a_gradient_moves_nothing():
         updated(cfg, policy, optimizer, step)
         after.append(copy.deepcopy(parameters))
     close(after[1], after[0], 0)
+
+
+TERMS = {
+    "kl": {"beta": 1e-3},
+    "k2": {"beta": 1e-3, "kl": "k2"},
+    "entropy": {"entropy_bonus": 1e-6},
+    "both": {"beta": 0.5, "entropy_bonus": 0.1},
+}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("term", TERMS)
+def test_without_an_advantage_the_matrices_stay(term, several):
+    """After a collapse the penalty alone has a gradient, and the momentum of the steps before would
+    go on at full size: AdamW's part follows the penalty, and Muon's waits for an advantage. Also of
+    one minibatch of two."""
+    updates = {"minibatches": 2} if several else {}
+    terms = TERMS[term]
+    cfg = Config(optimizer="muon", lr=1e-3, init="x", prompts=4, **terms, **updates)
+    reference = tiny.model() if "beta" in terms else None
+    policy = tiny.policy(tiny.model(), reference=reference, **terms)
+    optimizer = make_optimizer(cfg, policy.model)
+    matrices = [p for n, p in policy.model.named_parameters() if n.endswith("_proj.weight")]
+    others = [policy.model.model.embed_tokens.weight, policy.model.model.norm.weight]
+
+    def moved(values, advantages, step):
+        before = copy.deepcopy(values)
+        train.learn(cfg, policy, optimizer, tiny.rollouts(), advantages, step)
+        return [not torch.equal(p, old) for p, old in zip(values, before)]
+
+    some = normal(4, 4)
+    for step in range(3):
+        assert all(moved([*matrices, *others], some, step))
+    for step in range(3, 9):
+        assert moved([*matrices, *others], 0 * some, step) == [False] * 14 + [True] * 2
+    one = torch.zeros(4, 4).index_put((torch.tensor(2), torch.tensor(1)), torch.tensor(1e-30))
+    assert all(moved(matrices, one, 9))
+
+
+def test_a_run_that_begins_without_an_advantage(shell):
+    """It has the whole state, from which it resumes to the last bit."""
+    Path("no.py").write_text("def no(completions):\n    return [0.0] * len(completions)\n")
+    options = "--reward no.py:no --entropy-bonus 0.1 --optimizer muon --save-every 2 --steps 4"
+    run = ("train.py", *SHORT, *options.split(), "--out")
+    passed(shell(*run, "whole"))
+    assert column("whole", "frac_reward_zero_std") == [1] * 4
+    assert min(column("whole", "grad_norm")) > 0
+    with killed(at=4):
+        shell(*run, "run")
+    passed(shell(*run, "run", "--resume"))
+    same_runs("run", "whole")
 
 
 def test_a_run(shell):

@@ -102,19 +102,23 @@ def test_clipping_by_hand():
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
-def test_clip_ratio_is_a_share_of_all_tokens(beta):
+@pytest.mark.parametrize("clip", [(0.2, 0.2), (0.2, 0.4), (0.3, 0.2)])
+def test_clip_ratio_is_a_share_of_all_tokens(clip, beta):
     """Also of those in groups without an advantage, which are scored with --beta alone: one name,
     one number.
     """
-    policy = tiny.policy(beta=beta, reference=tiny.model(seed=1))
+    policy = tiny.policy(beta=beta, reference=tiny.model(seed=1), clip=clip)
     rollouts = tiny.rollouts()
     policy.record(rollouts)
+    # Ratios of 1.35, 0.74, 1 and 1: each clip has a side of its own.
     rollouts.old_log_probs += torch.tensor([-0.3, 0.3, 0, 0])[:, None]  # by row
     advantages = torch.zeros(4, 4, dtype=F64)
     advantages[0] = torch.tensor([1.0, -1, 1, -1])
     advantages[2, 1] = 1.0  # less likely than it was, and good: never let go
     stats = policy.backward(rollouts, advantages).metrics()
     high, low, *_ = (rollouts.lengths[0] / rollouts.lengths.sum()).tolist()
+    high *= clip[1] < 0.35
+    low *= clip[0] < 0.26
     assert stats["clip_ratio/high_mean"] == pytest.approx(high)
     assert stats["clip_ratio/low_mean"] == pytest.approx(low)
     assert stats["clip_ratio/region_mean"] == pytest.approx(high + low)

@@ -2,6 +2,7 @@
 right distribution.
 """
 
+import functools
 import math
 from unittest import mock
 
@@ -18,6 +19,7 @@ from maxrl.models.cache import Cache
 from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.sampling.sampler import generate, noise
+from maxrl.system.errors import UsageError
 from tests.helpers import tiny
 from tests.helpers.tensors import F64, close, seeded
 
@@ -262,11 +264,58 @@ def test_greedy_and_low_precision():
     assert distribution(logits, temperature=0).exp().tolist() == [[0, 1, 0, 0]]
 
 
+UNKNOWN = {
+    "NaN for one token": (math.nan, [5]),
+    "infinite for one": (math.inf, [5]),
+    "all minus infinity": (-math.inf, range(32)),
+}
+
+
+@pytest.mark.parametrize("behind", [3, 8, 7])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.9}]
+)
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_logits_that_are_not_finite_are_refused(kind, options, behind):
+    """No response is made of them, also where they come behind a later token alone; what a row
+    draws behind its end, 7, is none of its response."""
+    number, tokens = UNKNOWN[kind]
+    tokens = list(tokens)
+    model = tiny.chain({3: 4, 4: 8, 8: 7, 7: 9})
+
+    def spoil(module, inputs, logits):
+        there = inputs[0][..., [behind]] > 1  # the only entry of a state that is not 0
+        logits[..., tokens] = logits[..., tokens].masked_fill(there, number)
+
+    model.lm_head.register_forward_hook(spoil)
+    uniforms = torch.full((1, 2, 9), 0.5)
+    run = functools.partial(generate, model, [torch.tensor([3])], uniforms, [7], **options)
+    if behind == 7:
+        assert run().tokens.tolist() == [[[4, 8, 7]] * 2]
+    else:
+        with pytest.raises(UsageError, match="logits are not finite"):
+            run()
+
+
+def test_a_token_that_is_impossible_is_none_that_is_unknown():
+    """A logit of minus infinity beside finite ones."""
+    model = tiny.chain({3: 4})
+    model.lm_head.register_forward_hook(
+        lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(9), -math.inf)
+    )
+    for temperature in (0, 0.6, 1):
+        found = generate(
+            model, [torch.tensor([3])], torch.full((1, 1, 1), 0.5), [7], temperature=temperature
+        )
+        assert found.tokens.tolist() == [[[4]]]
+        assert found.log_probs.isfinite().all()
+
+
 def test_refusals():
     model = tiny.model()
     uniforms = noise(0, 0, range(2), 2, 100)
     too_long = "30 tokens and a response of up to 99 exceed the model's 128"
-    for lengths, said in (((0, 1), "prompt without tokens"), ((30, 3), too_long)):
+    for lengths, said in (((1, 0), "prompt without tokens, number 1"), ((30, 3), too_long)):
         with pytest.raises(ValueError, match=said):
             generate(model, tiny.prompts(lengths), uniforms[..., :99], STOP)
     generate(model, tiny.prompts((28, 3)), uniforms, STOP)

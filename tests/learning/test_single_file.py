@@ -72,6 +72,21 @@ def test_verify():
             assert single_file.verify(text, answer) == verify_number(text, answer), text
 
 
+def test_a_response_that_was_cut_is_wrong(models, folder, monkeypatch):
+    """Also with the right answer in a box: the model had not finished."""
+    tokenizer = single_file.load(folder)[1]
+    monkeypatch.setattr(single_file, "N", 8)
+    monkeypatch.setattr(single_file, "LIMIT", 9)
+    monkeypatch.setattr(single_file, "END", VOCABULARY[7])
+    monkeypatch.setattr(single_file, "verify", lambda text, answer: 1.0)
+    torch.manual_seed(0)
+    problems = [(prompt, None, "5") for prompt in PROMPTS]
+    _, responses, mask, rewards = single_file.rollouts(models[0], tokenizer, problems)
+    ended = ((responses == 7) & mask).any(2)
+    assert 0 < ended.sum() < ended.numel()
+    assert torch.equal(rewards, ended.to(rewards))
+
+
 def test_a_run(folder, monkeypatch):
     """What it writes is read by the package, and has learned; a wrong path is one sentence."""
     for name, size in {"P": 2, "WARMUP": 1, "STEPS": 2}.items():

@@ -1,6 +1,7 @@
 """Checkpoints: directories that transformers reads, and that appear complete or not at all."""
 
 import json
+import math
 import os
 from dataclasses import replace
 
@@ -170,6 +171,8 @@ CONFIGS = """
         ({"extra": torch.ones(2)}, {}, "Unexpected key.*extra"),
         ({NORM: torch.ones(5)}, {}, f"size mismatch for {NORM}"),
         ({NORM: torch.ones(32).int()}, {}, f"{NORM}.*floating point"),
+        *[({NORM: torch.full((32,), huge)}, {}, f"{NORM}") for huge in (1e30, -3e38, math.nan)],
+        ({NORM: torch.full((32,), 1e300, dtype=torch.float64)}, {}, f"{NORM}"),
         # Terabytes that config.json asks for are compared with the files before they are taken.
         *[({}, json.loads(config), words) for config, words in cells(CONFIGS)],
     ],

@@ -269,8 +269,23 @@ ABSENT = """
 {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]}} | mrope_section of rope_type
 {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}} | rope_type 'yarn'
 {"rope_scaling": {"rope_type": "llama3", "factor": 4.0}} | 'llama3' without low_freq_factor
+{"rope_theta": 0} | rotary positions .* cannot be
+{"rope_theta": -1e4} | rotary positions .* cannot be
+{"rope_theta": NaN} | rotary positions .* cannot be
+{"rope_theta": Infinity} | rotary positions .* cannot be
+{"rope_theta": true} | rotary positions .* cannot be
+{"rope_parameters": {"rope_theta": 0.0, "rope_type": "default"}} | rotary positions .* cannot be
+{"rope_scaling": {"rope_type": "llama3", "factor": NaN, "low_freq_factor": 1.0, LONG | cannot be
+{"rope_scaling": {"rope_type": "llama3", "factor": -8.0, "low_freq_factor": 1.0, LONG | cannot be
+{"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0, LONG | cannot be
+{"rms_norm_eps": 0} | rms_norm_eps = 0
+{"rms_norm_eps": -1e-6} | rms_norm_eps = -1e-06
+{"rms_norm_eps": NaN} | rms_norm_eps = nan
+{"rms_norm_eps": Infinity} | rms_norm_eps = inf
+{"rms_norm_eps": false} | rms_norm_eps = False
+{"hidden_size": -32} | hidden_size = -32
 {"rope_parameters": {"full_attention": {"rope_type": "default"}}} | full_attention
-"""
+""".replace("LONG", '"high_freq_factor": 4.0, "original_max_position_embeddings": 64}}')
 
 
 @each("change, words", ABSENT)

@@ -120,8 +120,15 @@ def test_rounds_are_the_single_process(ranks, alone, kind):
 
 @pytest.mark.parametrize("kind", ["ddp", "shard"])
 def test_muon_is_the_single_process(ranks, alone, kind):
+    """Also where one rank has no advantage. Without any, the matrices of the layers stay, on all
+    ranks, and the KL penalty moves the rest."""
+    expected, moved = alone["muon"]
+    assert moved
+    assert not any(name.endswith("_proj.weight") for name in moved)
     for rank in ranks:
-        assert tiny.distance(rank[kind]["muon"], alone["muon"]) <= 1e-12
+        found, also = rank[kind]["muon"]
+        assert tiny.distance(found, expected) <= 1e-12
+        assert also == moved
 
 
 @pytest.mark.parametrize("name", worker.PRECISIONS)

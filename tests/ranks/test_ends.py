@@ -1,5 +1,7 @@
 """How a rank or a single process ends: at once, and with all that the user has open."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -9,9 +11,11 @@ import pytest
 import torch.distributed as dist
 
 from maxrl.run import cli
+from maxrl.system import distributed
+from maxrl.tasks import verifiers
 from tests import ROOT
 from tests.helpers.runs import passed
-from tests.helpers.started import Forked, ended, free_port, python, start
+from tests.helpers.started import Forked, ended, free_port, python, start, two_ranks, until
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -184,3 +188,32 @@ def test_a_rank_without_a_launcher(missing):
     code, said = ended(one_rank(0, "old", free_port(), **missing), 60)
     assert code == 2
     assert "Traceback" not in said
+
+
+LEFT_OVER = RANK.replace("with cli", "distributed.WAIT = 0.2\nwith cli")
+
+
+def test_a_rank_that_nobody_joins_says_so():
+    """WORLD_SIZE and the others are left over from an earlier launch: an hour without a word."""
+    Path("left.py").write_text(LEFT_OVER)
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    process = Forked("left.py", env=group | {"RANK": "0"})
+    until(lambda: "unset these variables" in Path(process.said).read_text(), process, 60)
+    os.killpg(process.pid, signal.SIGKILL)
+    # The ranks that meet say nothing, however slow the machine is.
+    Path("met.py").write_text(RANK.replace("with cli", "distributed.WAIT = 3600\nwith cli"))
+    for rank in two_ranks("met.py"):
+        assert ended(rank) == (0, "met 2.0\n")
+
+
+@pytest.mark.parametrize("value", ["", "auto", "2x", "-1", "0", " ", "1.0"])
+@pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "LOCAL_RANK"])
+def test_variables_that_a_launcher_left_without_a_number(name, value, monkeypatch):
+    """They count as absent, in the scripts and for the verifiers' processes."""
+    monkeypatch.setenv(name, value)
+    assert distributed.launched(name, 1) in (1, 0)
+    alone = verifiers._processes()
+    monkeypatch.delenv(name)
+    assert verifiers._processes() == alone >= 1
+    monkeypatch.setenv(name, "3")
+    assert distributed.launched(name, 1) == 3

@@ -2,6 +2,7 @@
 then trains.
 """
 
+import copy
 import json
 import resource
 import sys
@@ -267,6 +268,7 @@ def three_steps(rank: int, world: int) -> dict:
     for step in range(3):
         totals = ours.backward(stored(mine), advantages("mixed")[mine])
         storages = [p.grad.untyped_storage() for p in parameters]
+        totals.sum("signal", 1)
         train.update(Config(), ours, optimizer, totals, step)
     end()
     return {
@@ -277,16 +279,24 @@ def three_steps(rank: int, world: int) -> dict:
     }
 
 
-def muon(shard: bool, mine: list[int]) -> torch.Tensor:
-    """The weights after two steps of Muon, with float64 for bfloat16; slices of 25 and 24 rows."""
-    cfg = Config(optimizer="muon", lr=1e-2)
-    ours = tiny.policy(tiny.model(intermediate_size=49), shard=shard)
+def muon(shard: bool, mine: list[int]) -> tuple[torch.Tensor, list[str]]:
+    """The weights after three steps of Muon, with float64 for bfloat16; slices of 25 and 24 rows.
+    No rollout of the last step has an advantage, and of the one before none of rank 1. The names of
+    what the last one has moved.
+    """
+    cfg = Config(optimizer="muon", lr=1e-2, beta=0.1, init="x")
+    model = tiny.model(intermediate_size=49)
+    ours = tiny.policy(model, shard=shard, beta=0.1, reference=copy.deepcopy(model))
     optimizer = make_optimizer(cfg, ours.model)
-    for step in range(2):
-        totals = ours.backward(stored(mine), advantages("mixed")[mine])
+    before = after = {}
+    for step, kind in enumerate(("mixed", "rank 1 has none", "nobody")):
         with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.double):
-            train.update(cfg, ours, optimizer, totals, step)
-    return torch.cat([sharding.unsharded(p).flatten() for p in ours.model.parameters()]).detach()
+            train.learn(cfg, ours, optimizer, stored(mine), advantages(kind)[mine], step)
+        before = after
+        named = ours.model.named_parameters()
+        after = {name: sharding.unsharded(p).detach().clone() for name, p in named}
+    moved = [name for name, p in after.items() if not torch.equal(p, before[name])]
+    return torch.cat([p.flatten() for p in after.values()]), moved
 
 
 def layout() -> dict:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from maxrl.analysis import plots
 from maxrl.analysis.metrics import pass_at_k
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
@@ -21,6 +23,7 @@ from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, UP, throws
 from tests.helpers.runs import passed, refused
+from tests.helpers.tables import each
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,28 @@ def test_a_prompt_without_a_verdict_leaves_all_rows(judges, dice, other, evaluat
     assert [row["counts"] for row in results["checkpoints"]] == [[8] * 9] * 2
     none = shell("eval.py", *ask, "judges.py:nobody")
     refused(none, "no prompt has a verdict on all of its samples")
+
+
+def test_the_mean_rewards_of_other_prompts_say_so(judges, dice, evaluate):
+    """The table leaves out a prompt on which the function that counts has no verdict; the one that
+    is only logged has judged it."""
+    ask = (*UP, "--reward", "judges.py:up,judges.py:FUNCTION", "--reward-weights", "0,1")
+    ups = sum(throws(range(10), 8, 0.5)) / 80
+    for function in ("judge", "half"):
+        said, results = evaluate(dice, *(str(word).replace("FUNCTION", function) for word in ask))
+        assert results["no_verdict"] == ([2] if function == "judge" else [])
+        (line,) = [line for line in said.splitlines() if f"up {ups:.3f}" in line]
+        assert ("where each has a verdict" in line) == (function == "judge")
+
+
+def test_one_prompt_has_no_standard_error(dice, evaluate, other):
+    """Nor has one prompt's difference. It is no number in the file, and not `nan` on the screen."""
+    said, results = evaluate(f"a={dice}", f"b={other}", *UP, "--prompts", 1)
+    assert "nan" not in said
+    a, b = (row["counts"][0] / 8 for row in results["checkpoints"])
+    assert f"{a:.3f}" in said
+    assert f"{b - a:+.3f}" in said
+    assert results["pass@k"]["a"]["se"] == [None] * 4
 
 
 def test_the_mean_of_every_reward_function(judges, dice, evaluate):
@@ -287,5 +312,87 @@ def test_results_that_cannot_be_written_leave_no_file(option, other, shell, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "flush", full)
-    refused(shell("eval.py", other, *UP, *option), "No space left on device")
+    result = shell("eval.py", other, *UP, *option)
+    refused(result, "No space left on device")
     assert not list(Path().iterdir())
+    # What took hours is not lost.
+    right = np.array(throws(range(10), 8, 0.2)) / 8
+    assert cell(right) in result[1]
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "no"), ValueError("x"), KeyError("x")])
+@pytest.mark.parametrize("broken", ["files.write_text", "plots.coverage"])
+def test_the_table_is_printed_whatever_happens(broken, error, other, shell, monkeypatch):
+    """Where a file cannot be written, for an expected reason or another one."""
+
+    def fail(*given):
+        raise error
+
+    module, name = broken.split(".")
+    monkeypatch.setattr({"files": files, "plots": plots}[module], name, fail)
+    code, said = shell("eval.py", other, *UP, "--json", "j.json", "--plot", "p.png")
+    assert code
+    assert cell(np.array(throws(range(10), 8, 0.2)) / 8) in said
+    assert Path("j.json").exists() == (module == "plots")
+
+
+GUESSES = """
+import numpy
+from tests.helpers.tiny import Up
+
+class Guessed(Up):
+    def __init__(self, split, limit=1, **options):
+        pass
+    def guess(self, example):
+        return GUESS
+"""
+
+
+@each(
+    "guess, words",
+    """
+1 / 0 | guess() raised ZeroDivisionError
+example.columns["x"] | guess() raised KeyError
+float("nan") | guess() raised ValueError
+1.5 | guess() raised ValueError
+-0.25 | guess() raised ValueError
+"half" | guess() raised ValueError
+exit() | guess() raised SystemExit
+""",
+)
+def test_a_guess_that_fails_is_told_before_any_sampling(guess, words, dice, shell, monkeypatch):
+    Path("guessed.py").write_text(GUESSES.replace("GUESS", guess))
+    monkeypatch.setattr(SequencePolicy, "rollout", None)
+    asked = (*FEW, "--task", "guessed.py:Guessed", "--max-response", 6)
+    refused(shell("eval.py", dice, *asked), words, "guessed.py")
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan"])
+def test_options_that_json_cannot_hold(limit, dice, shell):
+    """Before any sampling if they are to be written, and else not at all."""
+    Path("guessed.py").write_text(GUESSES.replace("GUESS", "numpy.float32(0.5)"))
+    asked = (*FEW, "--task", "guessed.py:Guessed", "--max-response", 6, "--task.limit", limit)
+    refused(shell("eval.py", dice, *asked, "--json", "j.json"), "--json")
+    assert "0.500 ± 0.000" in passed(shell("eval.py", dice, *asked))
+
+
+@pytest.mark.parametrize("script", ["eval.py", "sample.py", "train.py"])
+def test_a_model_that_computes_nan_has_no_score(dice, shell, script):
+    """Its weights are finite, and their products are not: 0 right of 8 would be said of no model at
+    all. Cold and warm; what a checkpoint's constants may not be is in test_families.py."""
+    loaded = checkpoint.load(dice)
+    with torch.no_grad():
+        for layer in loaded.model.layers:
+            layer.mlp.up_proj.weight.fill_(1e17)
+            layer.mlp.gate_proj.weight.fill_(1e17)
+            layer.post_attention_layernorm.weight.fill_(1e5)
+    checkpoint.save("nan", loaded)
+    asked = ("--task", "tests.helpers.tiny:Up", "--max-response", 6)
+    if script == "train.py":
+        results = [shell(script, "tiny", *asked, "--init", "nan", "--out", "run")]
+    else:
+        few = ("nan", *asked, "--samples", 4, "--prompts", 2)
+        results = [shell(script, *few, "--temperature", t) for t in (0, 1)]
+    for result in results:
+        refused(result, "logits are not finite")
+        assert "0.000" not in result[1]

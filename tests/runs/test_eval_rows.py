@@ -49,6 +49,8 @@ SAY = {
     "one": {"reward": ["judges.py:up"]},
     "both": {"reward": ["judges.py:up", "judges.py:half"]},
 }
+# A warm-up, which no reward judges, has no say beside a run.
+SAY["warm"] = {"estimator": "supervised", "rollouts": 1}
 SAY["uneven"] = SAY["both"] | {"reward_weights": [1, 0]}
 # The recipes of two rows, options, and what is used or which option is asked for. A row without a
 # recipe or of another task has no say, nor has one about the weights of other functions; no row
@@ -56,6 +58,9 @@ SAY["uneven"] = SAY["both"] | {"reward_weights": [1, 0]}
 ROWS = """
 cut none | | {"zero_reward_at_limit": true}
 cut cut | | {"zero_reward_at_limit": true}
+cut warm | | {"zero_reward_at_limit": true}
+uneven warm | --reward judges.py:up,judges.py:half | {"reward_weights": [1, 0]}
+warm warm | | {"zero_reward_at_limit": false}
 cut plain | --zero-reward-at-limit true | {"zero_reward_at_limit": true}
 cut plain | --zero-reward-at-limit false | {"zero_reward_at_limit": false}
 other plain | | {"zero_reward_at_limit": false}

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from maxrl.models import checkpoint, lora
+from maxrl.models import checkpoint, hub_files, lora
 from maxrl.system.files import read_json
 from tests.helpers.logits import close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
@@ -120,3 +120,48 @@ def test_the_base_is_another_one(trained, warm, shell, file):
         refused(shell(*command), "base")
     path.write_bytes(before)
     passed(shell(*longer))
+
+
+@pytest.mark.parametrize(
+    "reference, adapted", [("model", False), ("model", True), ("adapter", False)]
+)
+def test_the_reference_is_another_one(trained, warm, shell, reference, adapted):
+    """The model that --beta compares with, made again at the same path, with checksums that hold:
+    the penalty would pull towards another model. An adapter as reference is its own weights too."""
+    shutil.copytree(checkpoint.find(warm), "base")
+    name = "model.safetensors"
+    if reference == "adapter":
+        trained("--out", "base-run")
+        shutil.rmtree("base")
+        shutil.copytree(checkpoint.find("base-run"), "base")
+        name = "adapter_model.safetensors"
+    Path("base/checksums.json").unlink()
+    rank = ("--lora-rank", 3) if adapted else ()
+    run = ("train.py", "tiny", *SIZES, "--init", "base", "--beta", 0.5, *rank, "--out", "run")
+    passed(shell(*run))
+    path = Path("base", name)
+    before = path.read_bytes()
+    tensors = load_file(path)
+    tensors[max(tensors)] *= -1
+    save_file(tensors, path)
+    refused(shell(*run, "--resume", "--steps", 4), "changed", "put it back")
+    path.write_bytes(before)
+    passed(shell(*run, "--resume", "--steps", 4))
+
+
+def test_a_digest_is_of_the_whole_file(tmp_path):
+    """Of a file of 200 KiB, as of a large one, it has the first and the last byte."""
+    file = tmp_path / "weights"
+    content = bytearray(200 * 2**10)
+
+    def known():
+        file.write_bytes(content)
+        return hub_files.digest([file], "")
+
+    seen = [known()]
+    for place in (0, len(content) - 1, len(content) // 2):
+        content[place] ^= 1
+        seen.append(known())
+    content.append(0)
+    seen.append(known())
+    assert len({*seen, hub_files.digest([file], "other")}) == 6

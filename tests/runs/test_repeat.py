@@ -1,12 +1,15 @@
 """`train.py RUN/recipe.json` repeats a run from its own record."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from maxrl.advantages import ADVANTAGES
 from maxrl.system.files import read_json
-from tests.helpers.runs import passed, refused, same_runs, weights
+from tests.helpers.runs import SHORT, passed, refused, same_runs, weights
 from tests.helpers.tables import each
 
 
@@ -65,3 +68,57 @@ def test_code_that_a_recipe_names_is_run_where_the_command_names_it(own, shell):
     refused(shell(*again), "names code that would be run", "--reward rewards.py:correct")
     passed(shell(*again, "--reward", "rewards.py:correct"))
     assert weights("runs/mine-again") == weights("mine")
+
+
+KINDS = {"reward": "right", "task": "Mine", "estimator": "half"}
+
+
+def test_a_start_that_trains_nothing_leaves_the_record(first, shell, recorded):
+    """The last start that trained has made what is there: its command, ranks and code."""
+    shutil.copytree(first, "run")
+    before = Path("run/recipe.json").read_bytes()
+    passed(shell(*recorded.command, "--show-every", 3))
+    assert Path("run/recipe.json").read_bytes() == before
+
+
+OWN_CODE = """
+from tests.helpers.tiny import Ragged
+class Mine(Ragged):
+    pass
+def right(completions):
+    return [float(i % 2) for i in range(len(completions))]
+def half(rewards):
+    return rewards - rewards.mean(1, keepdim=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "module"])
+@pytest.mark.parametrize("changed", ["reward", "task", "estimator", ""])
+def test_code_that_has_changed_is_named_at_a_resume(warm, shell, monkeypatch, kind, changed):
+    """A reward function, a task or an estimator of the user's own, in a file or a module: the run
+    goes on, and its metrics are of two codes. A file that was only touched is the same."""
+    monkeypatch.syspath_prepend(os.getcwd())
+    files = {name: Path(f"{kind}_{name}.py") for name in KINDS}
+    options = []
+
+    def write(name, more=""):
+        files[name].write_text(OWN_CODE + more)
+        # As in a process of its own.
+        sys.modules.pop(files[name].stem, None)
+        ADVANTAGES.pop(f"{files[name].stem}:half", None)
+
+    for name, what in KINDS.items():
+        write(name)
+        where = files[name] if kind == "file" else files[name].stem
+        options += [f"--{name}", f"{where}:{what}"]
+    run = ("train.py", *SHORT, "--init", warm, "--save-every", 1, *options)
+    passed(shell(*run, "--steps", 1, "--out", "run"))
+    for name in KINDS:
+        write(name, "x = 1\n" * (name == changed))
+    said = passed(shell(*run, "--out", "run", "--steps", 2, "--resume"))
+    named = [line for line in said.splitlines() if "has changed" in line]
+    assert len(named) == bool(changed)
+    assert all(files[changed].stem in line for line in named)
+    # It is told once.
+    said = passed(shell(*run, "--out", "run", "--steps", 3, "--resume"))
+    assert "has changed" not in said

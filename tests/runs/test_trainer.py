@@ -249,6 +249,80 @@ def frozen():
     return model
 
 
+def loaded(path, change=None):
+    """A model of transformers; change(model) may return another one."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(path)
+    changed = change and change(model)
+    return model if changed is None else changed
+
+
+class Louder(transformers.Qwen2ForCausalLM):
+    def forward(self, *given, **options):
+        result = super().forward(*given, **options)
+        result.logits = result.logits * 2
+        return result
+
+
+def louder(model):
+    model.__class__ = Louder
+
+
+def louder_mlp(model):
+    class MLP(type(model.model.layers[0].mlp)):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model.model.layers[1].mlp.__class__ = MLP
+
+
+def patched(model):
+    forward = model.model.norm.forward
+    model.model.norm.forward = lambda x: 2 * forward(x)
+
+
+# A model that would be trained as another one, or could not be handed back.
+CHANGED = {
+    "a wrapper": torch.nn.DataParallel,
+    "a subclass": louder,
+    "a layer's subclass": louder_mlp,
+    "another forward": patched,
+    "a hook": lambda model: [model.lm_head.register_forward_hook(lambda *_: None), model][1],
+    "a hook before": lambda model: [model.model.register_forward_pre_hook(print), model][1],
+    "a compiled subclass": lambda model: [louder(model), torch.compile(model)][1],
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_model_with_a_forward_of_its_own_is_refused(tiny_chat, in_a_directory_of_its_own, change):
+    """Before any training: its weights alone would be trained, by a forward that is ours."""
+    model = loaded(tiny_chat, CHANGED[change])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
+    with pytest.raises(UsageError, match="of transformers|transformers model"):
+        MaxRLTrainer(model, digit, MaxRLConfig("x", **SHORT), sums(), None, tokenizer)
+    assert not Path("x").exists()
+
+
+HARMLESS = {
+    "torch.compile(model)": torch.compile,
+    "model.compile()": lambda model: model.compile(),
+    "what gradient checkpointing needs": lambda model: model.enable_input_require_grads(),
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_compiled_model_is_trained_and_handed_back(tiny_chat, in_a_directory_of_its_own, change):
+    plain = loaded(tiny_chat)
+    model = loaded(tiny_chat, HARMLESS[change])
+    args = MaxRLConfig("x", **SHORT)
+    trainer = MaxRLTrainer(model, digit, args, sums())
+    trainer.train()
+    trainer.save_model("saved")
+    assert trainer.model is getattr(model, "_orig_mod", model)
+    own = trainer.model.state_dict()
+    torch.testing.assert_close(own, loaded("saved").state_dict(), atol=0, rtol=0)
+    assert not torch.equal(own["model.norm.weight"], plain.model.norm.weight)
+
+
 # An argument, an expression for it, and a word of the sentence.
 WRONG = """
 callbacks | [1] | callbacks

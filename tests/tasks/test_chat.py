@@ -2,6 +2,7 @@
 checkpoints."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import tokenizers
 
 from maxrl.models import chat_template, checkpoint
 from maxrl.models.tokenizer import ROLES, Tokenizer
+from maxrl.system import templates
+from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn
@@ -110,15 +113,58 @@ def test_a_template_that_fails(template):
     assert len(str(caught.value)) < 500
 
 
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+ENDLESS = {
+    "loops in loops": f"{{% for k in range(9) %}}{LOOPS}{{% endfor %}}",
+    "a loop over a text": "{% for i in 'a' * 9999999 %}{% for j in 'a' * 9999999 %}{% endfor %}"
+    "{% endfor %}",
+    "calls that double": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
+    "{% endmacro %}{{ f(60) }}",
+    "in C": "{{ ((9 ** 9999) ** 999) ** 99 > 1 }}",
+    "filters": "{{ ((range(99999) | list) * 999) | map('string') | map('length') | sum }}",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_template_that_runs_for_ever(name, monkeypatch):
+    """It ends with a sentence after a limit of CPU time, and the next one is rendered."""
+    monkeypatch.setattr(chat_template, "SECONDS", 0.3)
+    words = tokenizer(ENDLESS[name])
+    with pytest.raises(ValueError, match="cannot be rendered: more than 0.3 seconds of CPU time"):
+        words.render(USER)
+    # A run names it as it names any other template that fails.
+    with pytest.raises(ValueError, match="cannot be rendered"):
+        words.encode_prompt(USER)
+    assert tokenizer(WORD_TEMPLATE).render(USER)
+
+
+@pytest.mark.parametrize("template", ["{{ 'a' * 10 ** 11 }}", "{{ ('a' * 9 ** 9) * 9 }}"])
+def test_a_template_that_takes_all_memory(template):
+    with pytest.raises(ValueError, match="MemoryError"):
+        tokenizer(template).render(USER)
+    assert tokenizer(WORD_TEMPLATE).render(USER)
+
+
+def test_messages_that_json_cannot_hold():
+    with pytest.raises(ValueError, match="cannot be rendered"):
+        tokenizer(WORD_TEMPLATE).render([{"role": "user", "content": "a", "at": {1, 2}}])
+
+
 @pytest.mark.parametrize("version", ["2.11", "3.1.5"])
-def test_an_old_jinja_is_refused(version, monkeypatch):
+def test_an_old_jinja_is_refused(version, monkeypatch, tmp_path):
     """Before 3.1.6 its sandbox has holes."""
     monkeypatch.setattr("jinja2.__version__", version)
-    with pytest.raises(ValueError, match="pip install -U jinja2"):
-        tokenizer(SMOLLM2).render(USER)
+    with pytest.raises(ValueError, match="known holes"):
+        templates.work(SMOLLM2, "", {"messages": USER})
     for later in ("3.1.6", "3.2.0rc1"):
         monkeypatch.setattr("jinja2.__version__", later)
-        assert tokenizer(SMOLLM2).render(USER)
+        assert templates.work(SMOLLM2, "", {"messages": USER})
+    # The process that renders finds another jinja2, and says how to mend it.
+    (tmp_path / "jinja2.py").write_text(f"__version__ = {version!r}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(chat_template, "POOL", replace(chat_template.POOL))
+    with pytest.raises(UsageError, match="known holes.*pip install -U jinja2"):
+        tokenizer(SMOLLM2).render(USER)
 
 
 def test_prompts_are_encoded_without_further_special_tokens():

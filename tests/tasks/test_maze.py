@@ -1,9 +1,12 @@
 """Mazes are made, stored and solved as they should be; test_maze_verdicts.py judges responses."""
 
+import math
+
 import numpy as np
 import pytest
 
 from data.maze import prepare
+from maxrl.tasks import Example
 from maxrl.tasks.maze import (
     VOCABULARY,
     Maze,
@@ -139,3 +142,16 @@ def test_examples(folder, index):
 def test_a_set_of_another_size(folder):
     with pytest.raises(ValueError, match="size 9"):
         Maze("test", 7, folder)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_guess_is_right_in_mazes_of_the_shortest_walk_alone(size, folder):
+    """It is one of the shortest walks of an empty maze, so in a maze with a longer one, which few
+    have, it is never right."""
+    task = Maze("train", 9, folder)
+    task.size = size
+    sides = (size - 3) // 2
+    for moves in (4 * sides - 4, 4 * sides, 4 * sides + 4, 4 * sides + 8):
+        answer = " ".join([*["UP"] * moves, "DONE", "<eos>"])
+        expected = 1 / math.comb(2 * sides, sides) if moves == 4 * sides else 0
+        assert task.guess(Example("", answer)) == pytest.approx(expected)

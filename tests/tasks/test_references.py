@@ -283,3 +283,14 @@ def test_a_sample_of_references_is_no_row_in_two(monkeypatch):
     given = [{"prompt": "p", "answer": text} for text in texts]
     with pytest.warns(UserWarning, match="of 20 references"):
         check_references(Prompts("train", given), "train", [READY["accuracy_reward"]])
+
+
+def test_a_sample_without_a_readable_reference_does_not_refuse_the_run(monkeypatch):
+    """The others may have one. All rows without one are refused."""
+    monkeypatch.setattr(ready, "SAMPLE", 5)
+    given = [{"prompt": "p", "answer": "By induction this holds."}] * 30
+    rewards = [READY["accuracy_reward"]]
+    with pytest.warns(UserWarning, match="5 of 5 references"):
+        check_references(Prompts("train", given), "train", rewards)
+    with pytest.raises(UsageError, match="5 of 5 references"):
+        check_references(Prompts("train", given[:5]), "train", rewards)

@@ -186,6 +186,21 @@ def raises(completions):
     raise KeyError("boom\nsecond line")
 
 
+async def cancelled(completions):
+    """As an HTTP client that gives up."""
+    request = asyncio.ensure_future(asyncio.sleep(60))
+    request.cancel()
+    await request
+
+
+def cancelled_by_hand(completions):
+    raise asyncio.CancelledError("by a limit")
+
+
+async def several(completions):
+    raise BaseExceptionGroup("tasks", [SystemExit("one"), asyncio.CancelledError()])
+
+
 # What a function does, and what is said of it.
 WRONG = {
     "raised KeyError: 'boom": raises,
@@ -197,7 +212,13 @@ WRONG = {
     "returned inf for completion 1": lambda completions: [1.0, math.inf] + [1.0] * 4,
     "returned 1e+300 for completion 0": lambda completions: [1e300] * 6,
     "returned '1.0' for completion 0": lambda completions: ["1.0"] * 6,
-    "raised TypeError: float() argument must be": lambda completions: np.ones((6, 1)),
+    "returned b'1' for completion 0": lambda completions: [b"1"] * 6,
+    "returned 1j for completion 0": lambda completions: [1j] * 6,
+    "returned [1.0] for completion 0": lambda completions: np.ones((6, 1)),
+    "returned {} for completion 5": lambda completions: [True] * 5 + [{}],
+    "raised CancelledError": cancelled,
+    "raised CancelledError: by a limit": cancelled_by_hand,
+    "raised BaseExceptionGroup": several,
 }
 
 

@@ -8,6 +8,7 @@ import json
 import lzma
 import re
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -94,6 +95,8 @@ TEXTS = [
     f"Is {CHAT} JSON?",
     "role: user",
     "{}",
+    '{"from": "user", "to": "x"} is the edge of a graph. Give the others as {answer}',
+    '{"From": "User", "to": [1]}',
 ]
 
 
@@ -107,6 +110,18 @@ def test_chat_messages_that_became_a_text(text):
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_that_look_like_messages(text):
     assert prompts([{"prompt": text}])[0].prompt == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{" + '"role": "user" ' * 60_000 + "x", " " * 10**6 + "x", "[" * 10**6, "{" * 10**6 + "x"],
+)
+def test_a_long_text_is_read_once(text):
+    """A transcript of a megabyte. With a pattern that goes through it from every role it would take
+    minutes, and not hundredths of a second."""
+    begun = time.process_time()
+    assert prompts([{"prompt": text}])[0].prompt == text
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize("messages", [CHAT, MESSAGES])

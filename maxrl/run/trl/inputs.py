@@ -56,6 +56,27 @@ def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: objec
     return distributed.from_main(written)
 
 
+def plain(model: Any) -> Any:
+    """Return a model without the wrapper of torch.compile; a name stays as it is.
+
+    UsageError for another wrapper, and for a forward that is not that of transformers: here the
+    model's weights are trained by a forward of our own, so that of a subclass would not be run.
+    """
+    model = getattr(model, "_orig_mod", model)
+    name_of(model)
+    for module in model.modules() if isinstance(model, torch.nn.Module) else ():
+        run = [type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        homes = [getattr(each, "__module__", "") for each in run]
+        # accelerate replaces a forward by one that moves its inputs to another device.
+        own = "forward" in vars(module) and not hasattr(module, "_hf_hook")
+        if own or not all(home.startswith(("torch.", "transformers.")) for home in homes):
+            raise UsageError(
+                f"the model has a {type(module).__name__} with a forward or a hook of its own, "
+                "which would not be run: pass a model of transformers as it is loaded"
+            )
+    return model
+
+
 def name_of(model: Any) -> str:
     """Return where a model comes from, "" if that is not known."""
     if isinstance(model, str | Path):

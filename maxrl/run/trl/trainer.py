@@ -20,7 +20,7 @@ from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of
+from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of, plain
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
@@ -61,6 +61,7 @@ class MaxRLTrainer:
         for name, value in others.items():
             if value not in (None, (None, None), [], (), {}):
                 raise UsageError(f"{name} is not here: {ABSENT.get(name, 'it is none of TRL')}")
+        model = plain(model)
         self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")

@@ -80,12 +80,12 @@ def tested(name: str) -> dict:
     return results
 
 
-def by_seed(study: str, name: str, ks) -> dict[str, dict[int, np.ndarray]]:
-    """{row: {seed: pass@k (prompts, ks)}} of the files STUDY/NAME-seedSEED.json."""
+def by_seed(study: str, name: str, ks, measure=table.coverage) -> dict[str, dict[int, np.ndarray]]:
+    """{row: {seed: pass@k, or another measure, (prompts, ks)}} of STUDY/NAME-seedSEED.json."""
     found: dict[str, dict] = {}
     for file in sorted((RESULTS / study).glob(f"{name}-seed*.json")):
         seed = int(file.stem.rpartition("seed")[2])
-        for row, values in table.coverage(tested(f"{study}/{file.name}"), ks).items():
+        for row, values in measure(tested(f"{study}/{file.name}"), ks).items():
             found.setdefault(row, {})[seed] = values[0]
     return found
 

@@ -1,8 +1,13 @@
 """13x13 mazes with partial credit, from bases at and below guessing: TailRL and its opponents."""
 
-from results.lab.data import evaluations, runs
+import numpy as np
+
+from maxrl.analysis import table as measures
+from results.lab.data import by_seed, evaluations, read_json, runs
+from results.lab.guessing import guessing
+from results.lab.intervals import interval
 from results.lab.runs import evaluation, product
-from results.lab.tables import label_of, table
+from results.lab.tables import label_of, leads, pass_columns, table
 from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
@@ -35,6 +40,8 @@ SEARCHED, SEARCHED_BASE, SEARCHED_ROLLOUTS = 201, 30, 32
 # None is a seed of another study.
 SEEDS = (230, 231, 232, 233, 234)
 KS = (1, 8)
+TESTED = (1, 8, 64)
+GUESSED = "13x13 mazes"
 KEPT_STEPS = 20
 
 
@@ -52,10 +59,16 @@ def arms_from(seed: int, batches: int, rollouts: int, methods: dict, rates) -> d
 
 
 SEARCH = (SEARCHED, SEARCHED_BASE, SEARCHED_ROLLOUTS)
-RUNS = {"search": bases_of(SEARCHED, [SEARCHED_BASE]) | arms_from(*SEARCH, METHODS, RATES)}
+LOWEST = {name: METHODS[name] for name in ("grpo", "rloo", "maxrl")}
+RUNS = {
+    "search": bases_of(SEARCHED, [SEARCHED_BASE]) | arms_from(*SEARCH, METHODS, RATES),
+    # Beyond the best rates at the edge, and PKPO's other k at its best rate.
+    "edges": arms_from(*SEARCH, LOWEST, ["2.5e-5"]) | arms_from(*SEARCH, OTHER_K, ["1e-4"]),
+}
 # {method: rate} by pass@1 + pass@8 at the end of the search; stages of seeds once it is known.
 BEST: dict[str, str] = {}
 TESTS: dict[str, list[str]] = {}
+WHERE = [f"b{batches}-n{rollouts}" for rollouts in (32, 16) for batches in (30, 12)]
 for seed in SEEDS if BEST else ():
     for batches in BASES:
         for rollouts in (32, 16):
@@ -71,12 +84,58 @@ for seed in SEEDS if BEST else ():
             TESTS[f"test-{where}-seed{seed}.json"] = evaluation(asked, models)
 
 
-def tables():
-    """The search: every arm of its seed on validation mazes."""
+def search():
+    """Every arm of the first seed on validation mazes."""
     rows = []
     for arm, seeds in sorted(runs("tail", steps=STEPS).items()):
+        if SEARCHED not in seeds or "-lr" not in arm:
+            continue
         last = [f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS]
         row = seeds[SEARCHED][-1]
         best = [f"{row[key]:.3f}" if key in row else "" for key in ("eval/best@1", "eval/best@8")]
-        rows.append([label_of(arm), *last, *best])
-    table([f"search, seed {SEARCHED}, validation", "pass@1", "pass@8", "best@1", "best@8"], rows)
+        rows.append(
+            [arm.removeprefix("b30-n32-"), *last, *best, f"{row['completions/mean_length']:.0f}"]
+        )
+    columns = ["pass@1", "pass@8", "best@1", "best@8", "length"]
+    table([f"search, seed {SEARCHED}, validation", *columns], rows)
+
+
+def found(where: str, measure=measures.coverage) -> dict:
+    """{row: (seeds, ks)}: means over the mazes of a test, of the seeds that were tested."""
+    each = by_seed("tail", f"test-{where}", TESTED, measure)
+    return {
+        name: np.array([values.mean(0) for values in seeds.values()])
+        for name, seeds in each.items()
+    }
+
+
+def comparison(where: str):
+    """Levels with guesses, and TailRL minus each."""
+    passed = found(where)
+    best = found(where, measures.best)
+    if not passed:
+        return
+    batches, rollouts = where.removeprefix("b").split("-n")
+    title = f"base of {batches} batches, {rollouts} rollouts, test, {len(passed['base'])} seeds"
+    columns = [*pass_columns(TESTED), *(f"best@{k}" for k in TESTED)]
+    rows = []
+    for name in passed:
+        both = np.concatenate([passed[name], best[name]], axis=1)  # (seeds, columns)
+        rows.append([label_of(name), *map(interval, both.T)])
+    rows.append(["guessing", *(f"{value:.3f}" for value in guessing(GUESSED, TESTED)), "", "", ""])
+    walks = [walk["best"] for walk in read_json("tail/walks.json")["walks"]]
+    rows.append(["fixed walks", "0", "0", "0", f"{walks[0]:.3f}", f"{walks[7]:.3f}", ""])
+    table([title, *columns], rows)
+    gaps = {}
+    for name in passed:
+        if name != "tailrl":
+            apart = [one["tailrl"] - one[name] for one in (passed, best)]
+            gaps[label_of(name)] = np.concatenate(apart, axis=1).T[[0, 1, 3, 4]]
+    leads("TailRL minus, 95 % over seeds", [*pass_columns(KS), "best@1", "best@8"], gaps)
+
+
+def tables():
+    """The search, then every comparison that was tested."""
+    search()
+    for where in WHERE:
+        comparison(where)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from data.common import make_parser, one_line_errors, parsed
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
 from maxrl.system.errors import UsageError
-from maxrl.tasks.verifiers import DECIMAL
+from maxrl.tasks.answers import DECIMAL
 
 AUTHORS = (
     "https://raw.githubusercontent.com/openai/grade-school-math/"

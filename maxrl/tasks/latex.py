@@ -4,7 +4,15 @@ math-verify limits its own time by SIGALRM, which only works in the main thread 
 interrupt a long operation in C. Here it runs without that limit, in a process that has one.
 """
 
+import re
 from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from maxrl.tasks.answers import words
+
+BASE = re.compile(r"[0-9]\s*_\s*\{?\s*(\w+)")
 
 
 def work(verdict: str, *texts: str) -> bool:
@@ -20,29 +28,53 @@ def work(verdict: str, *texts: str) -> bool:
 def boxed(box: str, answer: str) -> bool:
     """Return whether the texts of two boxes are equal."""
     import math_verify
+
+    texts = (answer, box)
+    # math-verify reads words as products of their letters, and leaves out the base of 1010_2.
+    said = [words(text) for text in texts]
+    bases = [BASE.findall(text) for text in texts]
+    if all(said) or all(bases) and bases[0] != bases[1]:
+        return said[0] == said[1] != ""
+    # 5 is its 5%.
+    bare = [re.sub(r"\\?%", "", text) for text in (box, answer)]
+    if bare != [box, answer] and boxed(*bare):
+        return True
+    sides = [parse_box(text) for text in texts]
+    compare = math_verify.grader.sympy_numeric_eq
+    with patch.object(math_verify.grader, "sympy_numeric_eq", partial(equal, compare)):
+        return bool(math_verify.verify(*sides, timeout_seconds=None))
+
+
+def equal(compare: Callable, gold: Any, value: Any, *precision: int, **named: int) -> bool:
+    """Return compare(gold, value), but of two numbers whether they are equal to six digits.
+
+    math-verify compares six places: too few of 7e-10, too many of 6.02e23. Exact numbers must be
+    equal.
+    """
     import sympy
 
-    # The box as a whole counts or nothing, never some formula within an unreadable one.
-    sides = [parse_box(text, extraction_mode="first_match") for text in (answer, box)]
-    equal = bool(math_verify.verify(*sides, timeout_seconds=None))
-    # It compares decimals, of which small fractions have too few. 5 is its 5%.
-    if (
-        equal
-        and "%" not in answer + box
-        and all(getattr(side[0], "is_rational", False) for side in sides)
-    ):
-        return sympy.simplify(sides[0][0] - sides[1][0]) == 0
-    return equal
+    same = compare(gold, value, *precision, **named)
+    sides = [side.doit() for side in (gold, value)]
+    numbers = [side for side in sides if isinstance(side, sympy.Expr) and side.is_number]
+    if len(numbers) < 2 or not all(number.is_finite for number in numbers):
+        return same
+    difference = sympy.simplify(sides[0] - sides[1])
+    if difference.is_Rational:
+        return difference == 0
+    bound = abs(sympy.N(sides[0])) * (1.000001e-6 if same else 1e-14)
+    return bool(abs(sympy.N(difference)) <= bound)
 
 
 def readable(answer: str) -> bool:
     """Return whether an answer has a value, where for `boxed` its text alone would do."""
-    return bool(parse_box(answer, fallback_mode="no_fallback"))
+    return words(answer) != "" or parse_box(answer, fallback_mode="no_fallback") != []
 
 
 def parse_box(text: str, **mode: str) -> list:
     import math_verify
 
+    # The box as a whole counts or nothing, never some formula within an unreadable one.
+    mode["extraction_mode"] = "first_match"
     latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
     return math_verify.parse(rf"\boxed{{{text}}}", [latex], parsing_timeout=None, **mode)
 

@@ -3,16 +3,18 @@ r"""Reward functions that --reward knows by name, some of them as TRL has them.
 python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init MODEL
 """
 
+import contextlib
 import random
 import warnings
 from collections.abc import Callable, Collection
 
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError
+from maxrl.tasks.answers import answer_in
 from maxrl.tasks.base import Task
 from maxrl.tasks.rows import reference
 from maxrl.tasks.verifiers import (
-    last_formula,
     readable_batch,
     verify_math_batch,
     verify_published_batch,
@@ -28,9 +30,8 @@ def accuracy_reward(
 ) -> list[float | None]:
     r"""1.0 if math-verify finds the last \boxed{...} equal to the reference, otherwise 0.0.
 
-    The reference is a row's `answer`, or `solution` without one; of a worked solution it is the
-    last box, or else the last formula in dollars. None if math-verify reads no value in the
-    reference, or if it is words alone.
+    The reference is a row's `answer`, or `solution` without one, read by answer_in(). None if it
+    has no value, see readable_batch().
     """
     return verdicts(verify_math_batch, completions, answer, solution)
 
@@ -53,54 +54,64 @@ def verdicts(
         raise ValueError("the data has no column 'answer' and no 'solution'")
     missing = [None] * len(completions)
     rows = zip(answers or missing, solutions or missing)
-    golds = [gold({"answer": answer, "solution": solution}) for answer, solution in rows]
+    golds = [
+        reference({"answer": answer, "solution": solution}, "a row") for answer, solution in rows
+    ]
     rewards = compare(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 
-def gold(row: dict, where: str = "a row") -> str:
-    """Return what a response to a row is compared with, "" without a reference."""
-    return last_formula(reference(row, where))
-
-
 def check_references(task: Task, split: str, functions: Collection[Callable]) -> None:
-    """Warn of the references of a split that cannot be read.
+    """Warn of the references of a split that are missing, or that no verdict can read.
 
     functions  those that judge, maybe the task's own rewards(); none if references are learned
 
     UsageError if none can be read, or if one that is to be learned is missing. Of more than SAMPLE
-    references that take math-verify a random sample is read.
+    references that take math-verify a random sample is read. Functions of the user's may read any
+    value, and rows without any reference may need none.
     """
-    compared = any(function in (accuracy_reward, published_reward) for function in functions)
     judge = getattr(task, "judge", None) if task.rewards in functions else None
-    learned = not functions and hasattr(task, "rows")
-    if not (learned or compared or judge):
+    compared = judge in (verify_math_batch, verify_published_batch)
+    compared |= any(function in (accuracy_reward, published_reward) for function in functions)
+    if not (compared or judge or hasattr(task, "rows")) or [*functions] == [format_reward]:
         return
     indices = [*range(len(task))]
     # math-verify takes milliseconds, so of many references it is asked about a random sample.
-    if (compared or judge is verify_published_batch) and len(task) > SAMPLE:
+    if compared and len(task) > SAMPLE:
         indices = sorted(random.Random(0).sample(indices, SAMPLE))
     positions = getattr(task, "positions", range(len(task)))
     places = [f"row {positions[i]} of the {split} data" for i in indices]
     examples = [task[i] for i in indices]
-    if learned:
-        known = [bool(example.answer) for example in examples]
-    elif judge:
-        answers = [example.columns["answer"] for example in examples]
-        known = judge([rf"\boxed{{{answer}}}" for answer in answers], answers)
-    else:
-        golds = [gold(example.columns, place) for example, place in zip(examples, places)]
+    if compared:
+        golds = [reference(example.columns, place) for example, place in zip(examples, places)]
         known = readable_batch(golds)
-    if all(known):
+    elif judge:
+        answers = [answer_in(example.columns["answer"]) for example in examples]
+        known = judge([rf"\boxed{{{answer}}}" for answer in answers], answers)
+    elif functions:
+        known = [given(example.columns) for example in examples]
+    else:
+        known = [bool(example.answer) for example in examples]
+    needed = compared or judge or not functions
+    if all(known) or not needed and not any(known):
         return
     first = known.index(False)
     found = reference(examples[first].columns, places[first])
-    said = f"{known.count(False)} of {len(known)} references cannot be read, the first is "
-    said += f"{found!r:.60} in {places[first]}"
-    if learned or not any(known) and len(known) == len(task):
-        raise UsageError(f"{said}: write the answer alone into the column 'answer'")
+    said = (
+        f"{known.count(False)} of {len(known)} references are missing or cannot be read, the first "
+        f"is {found!r:.60} in {places[first]}: write the answer alone into the column 'answer'"
+    )
+    if not functions or not any(known) and len(known) == len(task):
+        raise UsageError(said)
     if distributed.rank() == 0:
-        warnings.warn(f"{said}; no response to these succeeds", stacklevel=2)
+        warnings.warn(f"{said}, or leave these rows out", stacklevel=2)
+
+
+def given(row: dict) -> bool:
+    """Return whether a row has a reference, of whatever type."""
+    with contextlib.suppress(DataError):
+        return reference(row, "") != ""
+    return True
 
 
 def format_reward(completions: Completions) -> list[float]:

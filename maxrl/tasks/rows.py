@@ -9,8 +9,8 @@ from typing import Any
 
 from maxrl.system.files import DataError, checksum
 from maxrl.system.tables import as_text, read_table
+from maxrl.tasks.answers import answer_in, last_boxed
 from maxrl.tasks.splits import data_files
-from maxrl.tasks.verifiers import last_boxed, last_formula
 
 # What tasks, TRL and data sets on the hub call one column.
 NAMES = ("prompt", "problem", "question")
@@ -125,7 +125,7 @@ def answered(row: dict, where: str) -> dict:
     answer = as_text(row, "answer", where)
     if not answer or "####" in answer or last_boxed(answer):
         row["solution"] = reference(row, where)
-        answer = last_formula(row["solution"])
+        answer = answer_in(row["solution"])
     return row | {"answer": answer}
 
 

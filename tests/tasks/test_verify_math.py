@@ -68,6 +68,8 @@ def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
 RIGHT = """
 parse = lambda text, *args, **kwargs: text
 LatexExtractionConfig = lambda **kwargs: None
+class grader:
+    sympy_numeric_eq = None
 def verify(gold, box, **kwargs):
     {mishap}
     return True

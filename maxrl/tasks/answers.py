@@ -1,0 +1,323 @@
+r"""What a text says: the last \boxed{...} of a response, its number, the answer in a reference."""
+
+import re
+import unicodedata
+from fractions import Fraction
+
+LONGEST_BOX = 10_000  # characters: no answer is longer, and it bounds the work on a box
+MOST_DIGITS = 500  # of a number, below every limit that Python may have for reading integers
+
+# The patterns take linear time. A possessive quantifier (*+, ++) repeats single characters only,
+# because Python 3.11.2 matches possessive groups wrongly (cpython#106052); every other group can
+# read a text in one way only.
+BOX = re.compile(r"\\boxed(?![A-Za-z])\s*+(\{)?")
+EMPTY_BOX = re.compile(
+    r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*\}"
+)
+BARE = re.compile(r"-?(?:[0-9]++(?:[.,][0-9]++)*|\.[0-9]++)")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+DISPLAY = re.compile(
+    r"(?<!\\)\\[()\[\]]|\\(?:begin|end)\{(?:equation|displaymath|math|align|gather)\*?\}"
+)
+# Not of amounts of money: no blank within, beside the dollars, and no digit behind them. Behind a
+# number stands its unit.
+FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<![0-9])(?<![0-9] )\$(?!\s)([^$]+)(?<!\s)\$(?!\d)")
+# What stands between the answers of one reference.
+ENUMERATED = re.compile(r"\$?\s*(?:[,;]|(?:[,;]\s*)?(?:and|or)\b)\s*\$?$")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return what stands in the last \boxed{...} of a text, or None if there is none.
+
+    The last box is the one that opens last, so of nested boxes the inner one. \\boxed, escaped once
+    too often, is a box, and \fbox is not; \{ and \} are not braces.
+
+    - A box with nothing to read in it (blanks, LaTeX spaces, dots, {} and \text{}) is passed over,
+      because writers repeat "in \boxed{}" from the question.
+    - The result is None if the brace of the last box is not closed within LONGEST_BOX characters:
+      the response was cut, and no earlier box takes its place.
+    - Without a brace the box holds the number that follows, as in \boxed 18, and nothing else.
+    """
+    text = EMPTY_BOX.sub(" ", text)
+    last = max(BOX.finditer(text), key=re.Match.start, default=None)
+    if last is None:
+        return None
+    if last[1] is None:
+        number = BARE.match(text, last.end())
+        return number and number[0]
+    inside = text[last.end() : last.end() + LONGEST_BOX + 1]
+    depth = 1
+    for brace in BRACE.finditer(inside):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return inside[: brace.start()]
+    return None
+
+
+# ------------------------------------------ numbers -----------------------------------------------
+
+LETTER = "A-Za-zÀ-ÖØ-öø-ÿµμ"
+DECIMAL = re.compile(r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
+# A run of digits, which is never read as a shorter one.
+RUN = r"(?:(?<!\.)\.)?[0-9]++(?:[.,][0-9]++)*(?![.,]?[0-9])"
+# Powers of ten.
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+SCALES |= {"mn": 6, "bn": 9, "lakh": 5, "crore": 7}
+LETTER_SCALES = {"k": 3, "K": 3, "M": 6, "B": 9}
+# Sign, whole part, numerator, denominator or exponent, and scale, of which a letter follows the
+# digits at once (5 K are kelvins); the hyphen at the end is that of 18-year-old.
+NUMBER = re.compile(
+    rf"(?<![{LETTER}])([-+] ?)?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?({RUN})"
+    rf"(?: ?/ ?({RUN})|[eE]([-+]?[0-9]{{1,3}})(?![0-9]))?"
+    rf"(?:[ -]?((?i:{'|'.join(SCALES)})(?=s?(?![{LETTER}]))"
+    rf"|(?<=[0-9])[{''.join(LETTER_SCALES)}](?![{LETTER}]))s?)?"
+    rf"(?:-(?=[{LETTER}]))?"
+)
+# What may stand around a number: hyphen and slash only as in half-hour and miles/hour.
+GAP = re.compile(
+    rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])[-*·](?=[{LETTER}])|/ ?(?=\(?[{LETTER}]))*"
+)
+SEPARATES = re.compile(rf"[{LETTER},;]")
+SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")
+COUNTS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen"
+    "|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million|billion|dozen|half"
+)
+PARTS = (
+    "(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]+teen|[a-z]+tie|hundred|thousand"
+    "|million|billion|trillion)th)"
+)
+MONTHS = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+# Words that change the value of a number beside them, and letters that stand for a number. Not
+# "fifth" and the like, as in "fifth grade".
+CHANGES = re.compile(
+    rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
+    rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
+    r"|twice|double|triple|thrice|quadruple|pi|not|minus|plus|negative|below zero"
+    r"|root|(?:square|cube|reciprocal|inverse|opposite) of|log|ln|lg|sin|cos|tan|sqrt|factorial"
+    r"|choose|to the power|base|binary|octal|hexadecimal|mod|modulo|multiplied|divided"
+    rf"|(?:times|by|over|point) (?:{COUNTS}))"
+    rf"|{MONTHS}|[kMBein]|[x-z]+|abc?|bc|[A-Za-z]\()(?![{LETTER}])"
+)
+# These change it directly behind it only: 5 feet squared is 5.
+POWERS = re.compile(rf"(?: ?(?i:squared|cubed|scores?)|[abfjoq-rt-w])(?![{LETTER}])")
+
+PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
+STYLES = r"text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf"
+# Characters that nobody sees: format characters, blanks of other kinds, which are LaTeX's thin one
+# here, and what JSON reads in \frac, \boxed, \text, \neq or \rho.
+UNSEEN = [
+    ("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]", ""),
+    ("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]", r"\\,"),
+    ("\b(?=[a-z])", r"\\b"),
+    ("\f(?=[a-z])", r"\\f"),
+    ("\n(?=(?:eq|e|eg|u|ot|abla|ewline|leq|geq|mid)(?![A-Za-z]))", r"\\n"),
+    ("\r(?=(?:ho|ight|angle|ceil|floor|vert|brace|m)(?![a-z]))", r"\\r"),
+    ("\t(?=(?:ext[a-z]*|imes|heta|frac|anh?|au|o|op|riangle|ilde)(?![A-Za-z]))", r"\\t"),
+]
+# Applied in this order; LaTeX that is left over makes a text unreadable.
+REWRITE = [
+    # 5 \times 10^{-3}
+    (r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?", r"e\1"),
+    # 1{,}000  1\,000  1,\!000
+    (r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})", ","),
+    (r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])", r" \1\2/\3\4 "),
+    (rf"\\(?:{STYLES})(?![A-Za-z])", " "),
+    (r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~", " "),
+    (r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?", " "),
+    (r"[°ΩΩ]|\\(?:(?:text)?degree|Omega)(?![A-Za-z])", " "),
+    # $5 K is no temperature.
+    (r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))", r"\1"),
+    (r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])", " "),
+    (r"\s+", " "),
+    # The exponent of a unit, as of square feet.
+    (rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])", r"\1 "),
+    (r"[{}\s]+", " "),
+]
+SIGNS = str.maketrans("−–\u2010\u2011⁄", "----/")
+
+
+def rewritten(text: str, rules: list[tuple[str, str]]) -> str:
+    for pattern, to in rules:
+        text = re.sub(pattern, to, text)
+    return text
+
+
+def plainly(text: str) -> str:
+    """Return a text without LaTeX for numbers, units and words; what is left of it has others."""
+    text = rewritten(text, UNSEEN)
+    # 5½ becomes 5 1⁄2.
+    text = re.sub("[¼-¾⅐-⅞]", lambda c: f" {unicodedata.normalize('NFKC', c[0])} ", text)
+    return rewritten(text.translate(SIGNS), REWRITE)
+
+
+def _decimal(run: str) -> Fraction:
+    if len(run) > MOST_DIGITS or not DECIMAL.fullmatch(run):
+        raise ValueError
+    return Fraction(run.replace(",", ""))
+
+
+def _value(match: re.Match) -> Fraction:
+    """Return the value of a match of NUMBER; ValueError if it can be read in more than one way."""
+    sign, whole, above, below, exponent, scale = match.groups()
+    value = _decimal(above) * Fraction(10) ** int(exponent or 0)
+    if below:
+        divisor = _decimal(below)
+        if divisor == 0:
+            raise ValueError
+        value /= divisor
+    if whole:
+        # 2 3/2 may be a mixed number or a product.
+        if value >= 1:
+            raise ValueError
+        value += _decimal(whole)
+    if scale:
+        value *= 10 ** (LETTER_SCALES.get(scale) or SCALES[scale.lower()])
+    return -value if sign and sign[0] == "-" else value
+
+
+def read_number(text: str) -> Fraction | None:
+    r"""Return the one number that a text commits to, exactly, or None.
+
+    1. If there is an =, only what follows the last one counts (3 \times 4 = 12 is 12), and nothing
+       after <=, >= or !=.
+    2. A number is digits with an optional sign, decimals (3.50, .5, 5.), thousands separated as in
+       1,234 1{,}234 1\,234 or by a thin space, fractions 3/4 \frac{3}{4} \frac34 ½, and mixed
+       numbers 1 1/2 with a proper fraction. Not read is what could mean something else (1,23 0,500
+       1.234,5 12,34,567 2 3/2), 1/0, and more than MOST_DIGITS digits.
+    3. hundred, thousand (k), million (M, mn), billion (B, bn) and trillion directly after a number
+       multiply it. A dozen is a unit, and 5% is 5: GSM8K asks for dozens and for percentages.
+    4. Around it may stand words, also with hyphens, units (5 ft^2, 5 miles/hour), currency signs,
+       degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES,
+       POWERS: "2 and a half", "2 squared") and every other sign or command of LaTeX make the text
+       unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
+    5. Several numbers count as one only if they are equal and a word, comma or semicolon stands
+       between them: $18 or 18.00 dollars.
+    """
+    if len(text) > LONGEST_BOX:
+        return None
+    text = plainly(text)
+    equations = [part for part in SEVERAL.split(text) if "=" in part]
+    names = {equation.partition("=")[0].strip() for equation in equations}
+    before, _, text = text.rpartition("=")
+    if len(names) < len(equations) or before.rstrip().endswith(("<", ">", "!", r"\not")):
+        return None
+    try:
+        values = {_value(match) for match in NUMBER.finditer(text)}
+    except ValueError:
+        return None
+    if len(values) != 1:
+        return None
+    # Nothing else contains a line break: REWRITE has replaced them.
+    gaps = NUMBER.sub("\n", text).split("\n")
+    readable = all(GAP.fullmatch(gap) for gap in gaps)
+    separated = all(SEPARATES.search(gap) for gap in gaps[1:-1])
+    changed = any(map(CHANGES.search, gaps)) or any(map(POWERS.match, gaps[1:]))
+    return values.pop() if readable and separated and not changed else None
+
+
+# ----------------------------------------- references ---------------------------------------------
+
+# What stands before a number with words, or between a number and its unit.
+UNIT = re.compile(
+    rf"(?<![{LETTER}0-9)}}\\])[{LETTER}]{{2,}}"
+    rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
+    rf"|(?:(?<=[ ~{{,°])|circ ?\}}?)[ACFHJKLNTVWÅdghlmsu](?![{LETTER}])"
+    r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!][0-9]|[0-9] ?[x×*] ?10 ?\^"
+    r"|[¼-¾⅐-⅞€£¥₹¢Ω]|\\(?:Omega|(?:text)?degree)"
+    r"|(?:\$ ?[0-9.,]+ ?k|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
+)
+# What stands around an answer.
+FRAME = [
+    *UNSEEN,
+    (
+        r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)",
+        "",
+    ),
+    (r"^[*`\s]+", ""),
+    (r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$", ""),
+    (r"[*`\s]+$", ""),
+]
+# An unknown, a sign with two sides or another answer before the last =.
+UNKNOWN = re.compile(
+    r"\\(?!(?:[dtc]?frac|sqrt|times|cdot|div|left|right|log|ln|sin|cos|tan|circ|binom|gcd|lcm|max|min"
+    rf"|pi|{STYLES})(?![A-Za-z]))[A-Za-z]+"
+    r"|(?<![A-Za-z\\])(?:[A-Za-z](?![A-Za-z(])|(?:[A-Z]{2,}|[x-z]+)(?![A-Za-z]))"
+    r"|[<>!:]$|(?<![{\\]),(?![0-9]|[^()]{0,99}\))|;|\b(?:and|or)\b"
+)
+WORDS = re.compile(
+    rf"(?!.*(?<![{LETTER}])(?i:{COUNTS})(?![{LETTER}]))(?=.*(?:[{LETTER}]{{4}}|[A-Z]{{2}}))"
+    rf"[{LETTER}'’-]+(?: [{LETTER}'’-]+){{0,2}}"
+)
+# A word beside something else, where math-verify would read letters as variables; a number in
+# words, numbers of programs or with two points, and what Python reads in \alpha or \vec.
+WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}[.,:;!?]*"
+UNCLEAR = re.compile(
+    rf"(?<!\S){WORD}(?=\s+\S)|(?<=\S\s){WORD}(?!\S)|^(?:\\\w+\{{)?(?i:{COUNTS})\}}?$"
+    "|0x[0-9A-Fa-f]|[0-9]\\.[0-9]+\\.[0-9]|[\a\v]"
+)
+
+
+def placed(text: str) -> list[tuple[str, int, int]]:
+    """Return the boxes of a text, or else its formulas, in their order with their places.
+
+    None of the boxes counts if the last one is not closed.
+    """
+    starts = [box.start() for box in BOX.finditer(text)]
+    found = []
+    for start, end in zip(starts, [*starts[1:], len(text)]):
+        if (inside := last_boxed(text[start:end])) is not None:
+            found.append((inside, start, text.index(inside, start) + len(inside) + 1))
+    formulas = [(formula[1] or formula[2], *formula.span()) for formula in FORMULA.finditer(text)]
+    return formulas if last_boxed(text) is None else found
+
+
+def answer_in(text: str) -> str:
+    """Return the answer in a reference, "" for a sentence without one.
+
+    This is the last box, or else what follows GSM8K's ####, and in this the last formula in dollars
+    or displayed; several of them in an enumeration are one answer. See result() for the rest.
+    """
+    text = rewritten(text, UNSEEN)
+    if not last_boxed(text):
+        text = DISPLAY.sub("$$", text.rpartition("####")[2]).strip()
+    found: list[str] = []
+    name = ""
+    last = 0
+    for answer, start, end in placed(text):
+        before = answer.rpartition("=")[0].strip()
+        # x = 3 and 4 are answers to one question; in a sentence, a = 3 and x = 4 are not.
+        alike = not name or before in ("", name) or text.startswith("$")
+        joined = alike and ENUMERATED.fullmatch(text[last:start])
+        name = before or (name if joined else "")
+        found = [*found, answer] if joined else [answer]
+        last = end
+    return ", ".join(map(result, found)) or result(text)
+
+
+def result(text: str) -> str:
+    r"""Return what an answer comes to, "" for a sentence without one.
+
+    - "The answer is", a period at the end and bold type do not count.
+    - Of a calculation it is what follows the last =, but x = 5 and x + y = 5 stay as they are.
+    - A number with words or a unit is the number, as in 18 dollars or 5 N. So are mixed numbers and
+      those with an exponent, which math-verify reads as products.
+    """
+    text = rewritten(text, FRAME)
+    before, equals, after = text.rpartition("=")
+    if equals and not UNKNOWN.search(before.rpartition("=")[2]):
+        text = after.strip()
+    # No formula is picked out of words.
+    number = read_number(text) if UNIT.search(text) and not FORMULA.search(text) else None
+    if number is not None:
+        return str(number)
+    return "" if UNCLEAR.search(text) and not words(text) else text
+
+
+def words(text: str) -> str:
+    """Return the words of an answer without any number or formula in small letters, or "".
+
+    They are three at most, and one has four letters or is in capitals: ab may be a product.
+    """
+    said = plainly(text).strip()
+    return said.lower() if WORDS.fullmatch(said) else ""

@@ -3,6 +3,7 @@
 maxrl train | eval | sample              the scripts of these names
 maxrl plots | report | toy               figures, an HTML page, the simulation (maxrl/analysis)
 maxrl grid                               a run for every combination of options (maxrl/run)
+maxrl merge                              an adapter added to its model (maxrl/run)
 maxrl --version
 """
 
@@ -11,11 +12,12 @@ import sys
 from pathlib import Path
 
 from maxrl import __version__
+from maxrl.system.arguments import near
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("train", "eval", "sample")
 MODULES = {name: f"maxrl.analysis.{name}" for name in ("plots", "report", "toy")}
-MODULES["grid"] = "maxrl.run.grid"
+MODULES |= {name: f"maxrl.run.{name}" for name in ("grid", "merge")}
 
 
 def script(name: str) -> Path:
@@ -39,7 +41,10 @@ def main():
         sys.exit()
     else:
         print(__doc__)
-        sys.exit(0 if name in ("-h", "--help") else 2)
+        if name in ("-h", "--help"):
+            sys.exit(0)
+        print(f"maxrl {name} is no program; {near(name, [*SCRIPTS, *MODULES])}", file=sys.stderr)
+        sys.exit(2)
     os.execv(sys.executable, [sys.executable, *program, *words])
 
 

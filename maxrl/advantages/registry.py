@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from maxrl.advantages.thresholds import over_thresholds
+from maxrl.system.arguments import near
 from maxrl.system.errors import FAULTS
 
 
 class _Registry(dict):
     def __missing__(self, name):
-        raise KeyError(f"no estimator is called {name!r}; use {', '.join(self)}")
+        hint = near(str(name), self, f"use {', '.join(self)}")
+        raise KeyError(f"no estimator is called {name!r}; {hint}")
 
 
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
@@ -223,8 +225,10 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
     """
     for key, value in options.items():
         if key not in known:
-            instead = ", ".join(known) or "no option at all"
-            raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
+            takers = [other for other, rule in ADVANTAGES.items() if key in rule.known]
+            hint = f"{', '.join(takers)} take it" if takers else "leave it out"
+            hint = near(key, known, hint)
+            raise TypeError(f"{name} takes no option {key!r} (got {value!r}); {hint}")
         counted = key == count and value is not None
         if counted and (type(value) is not int or not 1 <= value <= (rollouts or value)):
             raise ValueError(
@@ -234,7 +238,7 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(
-                f"{name} needs {key}=, got None; use maxrl, which has no options, if any will do"
+                f"{name} needs {key}=, on a command line --estimator.{key}; maxrl needs no option"
             )
 
 

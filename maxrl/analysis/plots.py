@@ -5,7 +5,6 @@ python -m maxrl plots --weights maxrl,grpo,mine.py:root --out FILE    weights of
 python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
-import argparse
 import io
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxrl.system.arguments import check_least, check_output, runs_named
+from maxrl.system.arguments import Parser, check_least, check_output, runs_named
 from maxrl.system.errors import UsageError, escape_output, refusing
 from maxrl.system.files import json_lines, write_bytes
 
@@ -319,7 +318,7 @@ def read_metrics(run: str) -> list[dict]:
 
 def main(arguments: list[str]):
     """Run the command line."""
-    parser = argparse.ArgumentParser("python -m maxrl plots")
+    parser = Parser("python -m maxrl plots")
     add = parser.add_argument
     add("runs", nargs="*", metavar="[NAME=]RUN", help="one name: seeds of a curve; or a grid's")
     add("--out", type=Path, required=True, help="file of the figure: .png, .pdf or .svg")
@@ -327,7 +326,7 @@ def main(arguments: list[str]):
     add("--rollouts", type=int, default=16, metavar="N", help="N of --weights (16)")
     add("--panels", type=comma_list, help="keys of metrics.jsonl: reward,entropy,eval/pass@1")
     add("--caption", default="")
-    args = parser.parse_args(arguments)
+    args = parser.parse_options(arguments)
     if bool(args.runs) == bool(args.weights):
         raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
     check_least("rollouts", args.rollouts, 1, MOST)

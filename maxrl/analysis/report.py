@@ -5,7 +5,6 @@ responses and everything else that stands in a run is untrusted text: safe() esc
 page's content security policy forbids the browser to run or load anything.
 """
 
-import argparse
 import base64
 import html
 import json
@@ -17,7 +16,7 @@ from string import Template
 
 from maxrl.analysis import plots
 from maxrl.system import files
-from maxrl.system.arguments import check_output, runs_named
+from maxrl.system.arguments import Parser, check_output, runs_named
 from maxrl.system.errors import refusing
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -163,10 +162,10 @@ def page(runs: list[Run]) -> str:
 
 def main(arguments: list[str]):
     """Run the command line."""
-    parser = argparse.ArgumentParser("python -m maxrl report", description="one HTML page of runs")
+    parser = Parser("python -m maxrl report", description="one HTML page of runs")
     parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN", help="or a grid's folder")
     parser.add_argument("--out", type=Path, help="by default report.html where all the runs are")
-    args = parser.parse_args(arguments)
+    args = parser.parse_options(arguments)
     runs = [read(name, path) for name, path in runs_named(args.runs)]
     names = [run.name for run in runs]
     for run in runs:

@@ -29,7 +29,6 @@ What to see:
    with more reward than order 4 (.814 against .787) and less of mean log p (-.998 against -.692).
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.advantages.registry import find
 from maxrl.advantages.thresholds import over_thresholds
 from maxrl.analysis import plots
-from maxrl.system.arguments import check_least, parse, typed
+from maxrl.system.arguments import Parser, check_least, parse, typed
 from maxrl.system.errors import UsageError, refusing
 
 # Methods and their options; the user's own estimators have none.
@@ -204,9 +203,7 @@ def figure(runs: dict[str, Tensor], worth: Tensor, path: Path):
 
 def main(arguments: list[str]):
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        "python -m maxrl toy", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = Parser("python -m maxrl toy", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--out", type=Path, help="directory of toy.png; numbers only when left out")
     add("--estimator", type=plots.comma_list, help="NAME,FILE.py:FUNCTION")
@@ -215,7 +212,7 @@ def main(arguments: list[str]):
     floats = partial(parse, tuple[float, ...])
     of_outcomes = "of the outcomes, from 0 to 1, instead of verdicts: 0,.25,.6,1"
     add("--rewards", type=floats, default=VERDICTS.tolist(), help=of_outcomes)
-    args = parser.parse_args(arguments)
+    args = parser.parse_options(arguments)
     check_least("rollouts", args.rollouts, 1, plots.MOST)
     check_least("steps", args.steps, 0)
     worth = torch.tensor(args.rewards, dtype=torch.float64)  # (O,)

@@ -125,6 +125,9 @@ class Tokenizer:
         for name, content in self.files.items():
             (directory / name).write_bytes(content)
 
+    # As scripts for transformers call it.
+    save_pretrained = save
+
     @property
     def size(self) -> int:
         """The number of tokens, or more where some ids have none."""

@@ -19,6 +19,9 @@ def opening(run, policy) -> list[str]:
     precision = "bfloat16" if policy.autocast else "float32"
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
     judge = ", ".join(cfg.reward) or ("the script's" if cfg.task == "prompts" else "the task's")
+    own = not cfg.reward or any(":" in reward for reward in cfg.reward)
+    if cfg.task == "prompts" and own and isinstance(run.task[0].prompt, list):
+        judge += ", of completions that are lists of messages: c[0]['content'] is the text"
     return [
         f"{run.recipe} {cfg.estimator}: {counted(cfg.steps, 'step')} of "
         f"{counted(cfg.prompts, 'prompt')} x {rollouts} rollouts{ranks}",

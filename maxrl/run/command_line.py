@@ -12,6 +12,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.learning.config import Config
 from maxrl.run import dry_run
 from maxrl.run.recipes import RECIPES, find_recipe, is_record
+from maxrl.run.trl.options import FIELDS, WHY_NOT
 from maxrl.system.arguments import Parser, dashed, guess, typed
 from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, takes_text
@@ -38,6 +39,7 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,
+        other=FIELDS | WHY_NOT,
         **options,
     )
     for name, f in Config.__dataclass_fields__.items():

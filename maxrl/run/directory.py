@@ -120,7 +120,10 @@ class Run:
             )
         if self.cfg.resume == "yes" and not begun:
             begins = "train()" if self.scripted else "--resume auto"
-            raise UsageError(f"{run} holds no checkpoint to resume from: use {begins}")
+            raise UsageError(
+                f"{run} holds no checkpoint to resume from: is it the right directory? {begins} "
+                "starts a run there"
+            )
         found = newest_intact(run)
         if begun:
             self.check_same(found or run)

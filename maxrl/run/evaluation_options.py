@@ -10,6 +10,7 @@ from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
 from maxrl.run.setup import choose_rewards, fix_date, load
+from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.errors import UsageError
 from maxrl.tasks import Task
@@ -52,7 +53,7 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
 
     split  default of --split; "" stands for validation, or train if the task has no other split
     """
-    parser = Parser(prog, inner=("task",), description=description)
+    parser = Parser(prog, inner=("task",), other=FIELDS, description=description)
     for name in OWN + FRESH:
         about = Config.__dataclass_fields__[name].metadata["help"]
         known = "the checkpoint's own" if name in OWN else getattr(Config, name)

@@ -76,6 +76,7 @@ def choose_rewards(
             cfg.out,
             cfg.no_verdict,
         )
+        rewards.bind(task)
         # A function of weight 0 may lack what it compares with.
         judging = [*compress(rewards.functions.values(), rewards.weights)]
         verdicts = rewards
@@ -131,6 +132,15 @@ def load(cfg: Config, split: str) -> Task:
                     f"--max-prompt {cfg.max_prompt} tokens"
                 )
             task = cast(Task, shorter)
+            # A base model may be meant to go on with a text.
+            unsaid = tokenizer.chat_template and cfg.task_options.get("chat") is None
+            texts = unsaid and any(isinstance(task[i].prompt, str) for i in range(len(task)))
+            if texts and distributed.rank() == 0:
+                warnings.warn(
+                    f"{split}: prompts that are texts do not get the chat template of this model: "
+                    "write messages, or use --task.chat true (false if texts are meant)",
+                    stacklevel=2,
+                )
         if not len(task):
             raise UsageError(
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "

@@ -7,7 +7,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its text is the result's attribute "task.NAME"
     read   turns a type and a text into a value, see `parse`
+    other  names of other programs for options, and what it is called here ("--lr") or why not
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Parser(argparse.ArgumentParser):
         prog: str,
         inner: Sequence[str] = (),
         read: Callable[[type, str], object] | None = None,
+        other: Mapping[str, str] = types.MappingProxyType({}),
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
         self.read = read or parse
+        self.other = other
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; raise UsageError for a mistake."""
@@ -55,17 +58,41 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, option: str) -> NoReturn:
         """Raise the UsageError for a word that is no option."""
-        known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
-        near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.6)
-        hint = "lists are written with commas, and --help lists all options"
-        if near:
-            hint = f"did you mean {' or '.join(near)}?"
-        hint = REPLACED.get(dashed(option).lstrip("-"), hint)
+        options = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
+        name = dashed(option).lstrip("-")
+        lists = "lists are written with commas, and --help lists all options"
+        hint = near(name, (known.lstrip("-") for known in options), lists, "--")
+        said = REPLACED.get(name) or self.other.get(name.replace("-", "_"), "")
+        # An option of another program may be one that this program does not have either.
+        first, *_ = re.split("[ ,]", said)
+        if said and (first in options or not first.startswith("--")):
+            hint = f"it is {said}" if first in options else said
         raise UsageError(f"{option} is not an option; {hint}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""
         raise UsageError(message.removeprefix("argument "))
+
+
+def near(name: str, known: Iterable[str], otherwise: str = "", mark: str = "") -> str:
+    """Return "did you mean A or B?" for known names that are like `name`, or else `otherwise`.
+
+    mark  what names are written with
+    """
+    found = difflib.get_close_matches(name, [*known], n=3, cutoff=0.6)
+    return f"did you mean {mark}{f' or {mark}'.join(found)}?" if found else otherwise
+
+
+def asks(value: Any, usual: object) -> bool:
+    """Return whether the value of an option asks for something else than its `usual` one.
+
+    None and an empty list ask for nothing, but None turns a switch off that is usually on. 0 and
+    False are values like any other.
+    """
+    if value is None:
+        return usual is True
+    nothing = usual is None and not isinstance(value, bool | int | float) and not value
+    return not nothing and bool(value != usual)
 
 
 def dashed(name: str) -> str:

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 
+from maxrl.system.arguments import near
 from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.user_code import import_object
 from maxrl.tasks.base import Example, Task, example_of
@@ -38,6 +39,12 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
         blaming(f"task {name}", FileNotFoundError),
         refusing(f"task {name}: ", TypeError, ValueError),
     ):
+        known = inspect.signature(constructor).parameters
+        every = any(argument.kind is argument.VAR_KEYWORD for argument in known.values())
+        for option in () if every else options:
+            if option not in known:
+                hint = near(option, known, f"its arguments are {', '.join(known)}")
+                raise UsageError(f"task {name} takes no option {option!r}; {hint}")
         task = constructor(split=split, **options)
         if isinstance(task.stop_tokens, str):
             raise ValueError(f"stop_tokens = {task.stop_tokens!r} must be a list of texts")
@@ -52,9 +59,8 @@ def constructor_of(name: str) -> Callable[..., Task]:
         return import_object(name, "--task")
     if name in TASKS:
         return TASKS[name]
-    raise UsageError(
-        f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
-    )
+    there = f"use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
+    raise UsageError(f"task {name!r} is unknown; {near(name, TASKS, there)}")
 
 
 def takes_text(name: str, option: str) -> bool:

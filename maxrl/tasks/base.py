@@ -212,6 +212,11 @@ def example_of(task: Task, index: int) -> Example:
         )
     if isinstance(example.prompt, list):
         check_messages(example.prompt, name)
+        if example.prompt[-1]["role"] == "assistant":
+            raise UsageError(
+                f"{name} ends with an answer, which the model is to give: leave out the last "
+                "message, or move it to the column 'answer'"
+            )
     return example
 
 

@@ -3,10 +3,11 @@
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
 A file is JSONL, JSON, CSV (all values are texts) or parquet. Of a folder a split has the files that
-their names give to it (maxrl/tasks/splits.py). A prompt is a text or chat messages. Reward
-functions (maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or else
-`solution`, is also the demonstration of the supervised warm-up if it is text. In Python a split may
-also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
+their names give to it (maxrl/tasks/splits.py). A prompt is a text, which the model gets as it is,
+or chat messages, which --task.chat true and --task.system TEXT make of texts. Reward functions
+(maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or else `solution`, is
+also the demonstration of the supervised warm-up if it is text. In Python a split may also be its
+rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
 """
 
 import contextlib
@@ -19,7 +20,11 @@ from maxrl.tasks.rows import read_rows, reference
 
 
 class Prompts(Task):
-    """The rows of one data set for each split."""
+    """The rows of one data set for each split.
+
+    chat    whether a prompt that is a text becomes a user's message, for the chat template
+    system  the text of a system message that all prompts begin with, which needs chat messages
+    """
 
     def __init__(
         self,
@@ -27,6 +32,8 @@ class Prompts(Task):
         train: str | Sequence[dict] = "",
         validation: str | Sequence[dict] = "",
         test: str | Sequence[dict] = "",
+        chat: bool | None = None,
+        system: str = "",
     ):
         named = {"train": train, "validation": validation, "test": test}
         if isinstance(named[split], str) and not named[split]:
@@ -39,6 +46,15 @@ class Prompts(Task):
         except FileNotFoundError as error:
             # A run's recipe has the path as it was given, from where the run was started.
             raise FileNotFoundError(f"{error}: say where with --task.{split} FILE") from None
+        if chat not in (None, True, False) or (system and chat is False):
+            raise ValueError(f"chat is {chat!r}: it must be true or false, and true with system")
+        for row in self.rows:
+            if isinstance(row["prompt"], str) and (chat or system):
+                row["prompt"] = [{"role": "user", "content": row["prompt"]}]
+            if system and row["prompt"][0]["role"] != "user":
+                raise ValueError(f"a prompt has a message before the user's: {row['prompt'][0]}")
+            if system:
+                row["prompt"] = [{"role": "system", "content": system}, *row["prompt"]]
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -28,7 +28,7 @@ from maxrl.system.errors import FAULTS, UsageError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import import_object
 from maxrl.tasks.attempts import Attempts, WrongAnswer
-from maxrl.tasks.base import Example, Examples, Task, is_success
+from maxrl.tasks.base import Example, Examples, Task, example_of, is_success
 from maxrl.tasks.ready import READY
 from maxrl.tasks.verifiers import take_counts
 
@@ -140,6 +140,15 @@ class Rewards:
         chat = any(isinstance(completion, list) for completion in batch["completions"])
         values = self.attempts.attempt(name, run, lambda: batch, CHAT if chat else "")
         return [math.nan] * size if values is None else values
+
+    def bind(self, task: Task):
+        """UsageError, before any sampling, if a function needs a column that no example has."""
+        names = {"prompts", "completions", "completion_ids"}
+        # Of a million equally long ones, the first is read before training.
+        for i in range(1 if task.equally_long else len(task)):
+            names |= example_of(task, i).columns.keys() - {"prompt"}
+        for name, function in self.functions.items():
+            self.taken(name, function, dict.fromkeys(names, []))
 
     def taken(self, name: str, function: Callable, batch: dict) -> dict:
         """Return what a function takes of the batch; UsageError if it needs something else."""

@@ -42,7 +42,8 @@ maxrl_order | 1 | {} | needs order=
 maxrl_order | 1 | {"order": None} | needs order=
 pkpo | 1 | {} | needs k=
 differential_smoothing | 1 | {} | needs mean_log_probs=
-maxrl | 1 | {"order": 3} | order | thresholds
+maxrl | 1 | {"order": 3} | order | maxrl_order
+maxrl_order | 1 | {"ordr": 3} | ordr | order
 rloo | 1 | {"ddof": 0} | ddof
 """
 

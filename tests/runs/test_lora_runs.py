@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from maxrl.models import checkpoint, hub_files, lora
 from maxrl.system.files import read_json
-from tests.helpers.logits import close, logits
+from tests.helpers.logits import TOKENS, close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
 from tests.helpers.trained import TOKENIZER
 
@@ -48,6 +48,23 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
     assert state == {name.removeprefix(lora.PEFT_PREFIX) for name in tensors}
     for command in ("eval.py rl --prompts 4 --samples 4 --k 1", "sample.py rl"):
         passed(shell(*command.split()))
+
+
+def test_a_merged_run_is_a_plain_model(trained, warm, shell):
+    """With the logits of the adapter's model, in transformers too; nothing is replaced."""
+    trained()
+    passed(shell("maxrl/run/merge.py", "rl", "merged"))
+    assert not lora.has_lora(checkpoint.load("merged").model)
+    close(logits(checkpoint.load("merged").model), logits(checkpoint.load("rl").model))
+    theirs = AutoModelForCausalLM.from_pretrained("merged")
+    with torch.no_grad():
+        close(theirs(TOKENS).logits, logits(checkpoint.load("rl").model))
+    before = {file: file.read_bytes() for file in Path("merged").iterdir()}
+    refused(shell("maxrl/run/merge.py", "rl", "merged"), "merged exists")
+    refused(shell("maxrl/run/merge.py", warm, "other"), "has no adapter")
+    refused(shell("maxrl/run/merge.py", "nowhere", "other"), "neither a checkpoint")
+    assert before == {file: file.read_bytes() for file in Path("merged").iterdir()}
+    assert not Path("other").exists()
 
 
 def test_a_resumed_run_is_the_same_bit_for_bit(trained, warm, shell):

@@ -24,6 +24,17 @@ train.py tiny --eval_k 1 | did you mean --eval-k
 train.py maze9_laptop_sft --dry-run --gpus 0 | cannot be divided by --gpus 0
 train.py tiny --model x | --model is not an option
 train.py tiny --task_options x | is not an option
+train.py tiny --learning-rate 1 | --learning-rate is not an option; it is --lr
+train.py tiny --learning_rate 1 | it is --lr
+train.py tiny --max-completion-length 9 | it is --max-response
+train.py tiny --max-steps 9 | it is --steps, counted in updates
+train.py tiny --use-vllm true | rollouts come from the trained model itself
+train.py tiny --estimator max_rl | no estimator is called 'max_rl'; did you mean maxrl
+train.py tiny --estimator maxrl --estimator.order 4 | takes no option 'order' | maxrl_order
+train.py tiny --estimator pkpo | --estimator.k
+train.py prompt | no recipe is called 'prompt'; did you mean prompts?
+train.py tiny --task mase | task 'mase' is unknown; did you mean maze
+train.py tiny --task.sise 9 | task maze takes no option 'sise'; did you mean size?
 train.py tiny --optimizer.lr x | --optimizer.lr is not an option
 train.py tiny --prompts 0 | --prompts 0 must be above 0
 train.py tiny --rollouts 8,0 | --rollouts 0 must be above 0
@@ -118,14 +129,25 @@ eval.py warm=WARM --against nobody | --against nobody is not one of the rows war
 eval.py warm=WARM --json no/where.json | mkdir -p no
 eval.py warm=WARM --plot curve | curve is no figure: use a name that ends in .png
 eval.py warm=WARM --samples 8 --nonsense 3 | --nonsense is not an option
+eval.py warm=WARM --sample 3 | --sample is not an option; did you mean --samples
+eval.py warm=WARM --max-completion-length 3 | it is --max-response
+eval.py warm=WARM --num-generations 3 | --num-generations is not an option | --help
 eval.py warm=WARM --task maze --task.size 6 | odd number
 eval.py warm=WARM --task.directory nowhere | python -m data.maze.prepare
 eval.py warm=WARM --max-response 1000 | 1000 exceed the model's 128 positions
 sample.py nowhere | nowhere is neither a checkpoint
 sample.py WARM --rollouts 8 | --rollouts is not an option
+sample.py WARM --prompt 8 | did you mean --prompts
+data/maze/prepare.py --sise 7 | did you mean --size?
 maxrl/run/grid.py nope --seed 0 | no recipe is called 'nope'
 maxrl/run/grid.py CODE --seed 0 | raised TypeError
 maxrl/run/grid.py tiny --sede 0,1 | --sede is not an option; did you mean --seed
+maxrl/run/grid.py tiny --dry-run | --dry-run is not an option | --help
+maxrl/run/grid.py tiny --learning-rate 1,2 | it is --lr
+maxrl/run/merge.py WARM --outt x | --outt is not an option
+maxrl/analysis/plots.py WARM --out w.png --panel kl | did you mean --panels?
+maxrl/analysis/report.py WARM --ouy w.html | did you mean --out?
+maxrl/analysis/toy.py --estimators maxrl | did you mean --estimator?
 maxrl/run/grid.py tiny --lr 1e-5,quick | --lr: 'quick' cannot be read
 maxrl/run/grid.py tiny --estimator maxrl,grop | no estimator is called 'grop'
 maxrl/run/grid.py tiny --task.directory a/b,a_b | two runs would be called

@@ -1,5 +1,6 @@
 """MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
 
+import dataclasses
 import multiprocessing
 import os
 import shutil
@@ -15,7 +16,7 @@ import torch
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
-from maxrl.run.trl.inputs import adapter
+from maxrl.run.trl.inputs import READ, adapter
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometimes, sums
@@ -126,11 +127,11 @@ def test_a_resumed_run_is_the_same(new):
     before = whole.state.log_history
     whole.train(resume_from_checkpoint=True)
     assert whole.state.log_history == before, "no entry is there twice"
-    shutil.rmtree("out/step-000004")
-    with pytest.raises(UsageError, match="newest"):
+    with pytest.raises(UsageError, match="newest checkpoint, which is out/step-000004"):
         new(save_steps=2).train(resume_from_checkpoint="out/step-000002")
+    shutil.rmtree("out/step-000004")
     again = new(save_steps=2)
-    again.train(resume_from_checkpoint=True)
+    again.train(resume_from_checkpoint="out/step-000002")
     assert timeless("out") == lines
     assert entries(again, "loss") == entries(whole, "loss")
     with pytest.raises(UsageError, match="already holds a run"):
@@ -358,11 +359,61 @@ def test_one_sentence(tiny_chat, in_a_directory_of_its_own, name, value, word):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("wrong", [{"lora_dropout": 0.1}, {"use_dora": True}, {"bias": "all"}])
+def test_every_option_of_an_adapter():
+    """Each field of LoraConfig: its default is taken, and any other value is read, says nothing
+    about what is trained, or is refused by its name, 0 and False as well."""
+    peft = pytest.importorskip("peft")
+    usual = peft.LoraConfig()
+    plain = adapter(usual)
+    assert adapter(SimpleNamespace(**vars(usual))) == plain, "what has its attributes"
+    for f in dataclasses.fields(peft.LoraConfig):
+        default = getattr(usual, f.name)
+        for value in (default, None, 0, False, True, 0.5, "all", [0], {"a": 1}):
+            config = peft.LoraConfig()
+            setattr(config, f.name, value)
+            neutral = value is None and default is not True and f.name not in ("r", "lora_alpha")
+            if value == default or neutral:
+                assert adapter(config) == plain, (f.name, value)
+            elif f.name in ("r", "lora_alpha", "target_modules"):
+                continue
+            elif f.name not in READ:
+                with pytest.raises(UsageError, match=f"peft_config (is|has {f.name} = )"):
+                    adapter(config)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"layers_to_transform": 0}, {"layers_to_transform": [0]}, {"init_lora_weights": False}),
+        *({"lora_dropout": 0.1}, {"use_dora": True}, {"bias": "all"}, {"inference_mode": True}),
+        *({"task_type": "SEQ_CLS"}, {"rank_pattern": {"q_proj": 2}}, {"init_lora_weights": None}),
+    ],
+)
 def test_an_adapter_that_is_not_here(wrong):
     peft = pytest.importorskip("peft")
     with pytest.raises(UsageError, match=min(wrong)):
         adapter(peft.LoraConfig(target_modules=["q_proj"], **wrong))
+    with pytest.raises(UsageError, match=min(wrong)):
+        adapter(SimpleNamespace(r=8, lora_alpha=8, **wrong))
+
+
+def test_adapters_of_other_kinds():
+    """Those of PEFT that have the attributes of a LoraConfig as well."""
+    peft = pytest.importorskip("peft")
+    with pytest.raises(UsageError, match="AdaLoraConfig"):
+        adapter(peft.AdaLoraConfig(total_step=5))
+
+
+def test_adapters_that_train_nothing(new, tiny_chat):
+    """No projection, no rank, no scale: one sentence, before anything is trained."""
+    peft = pytest.importorskip("peft")
+    for given in ({"target_modules": []}, {"lora_alpha": 0}, {"r": None}, {"lora_alpha": None}):
+        config = peft.LoraConfig()
+        for name, value in given.items():
+            setattr(config, name, value)
+        with pytest.raises(UsageError):
+            args = MaxRLConfig("out", **SHORT)
+            MaxRLTrainer(tiny_chat, digit, args, sums(), peft_config=config).train()
 
 
 def test_the_adapter_of_peft_by_default():

@@ -16,7 +16,7 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.updates import learning_rate
 from maxrl.run.trl.log import history
-from maxrl.run.trl.options import ABSENT, FIELDS, UNUSED, WHY_NOT
+from maxrl.run.trl.options import ABSENT, FIELDS, GONE, USUAL, WHY_NOT
 from maxrl.run.trl.recipe import Arithmetic, recipe
 from maxrl.system.arguments import dashed
 from maxrl.system.errors import UsageError
@@ -28,31 +28,90 @@ yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
 
 
+def defaults_of_trl():
+    """Each field of GRPOConfig, and a default of its own for those that have a list."""
+    fields = dataclasses.fields(pytest.importorskip("trl").GRPOConfig)
+    empty = dataclasses.MISSING
+    return {f.name: [] if f.default is empty else f.default for f in fields}
+
+
 def test_every_option_of_trl_is_taken_or_refused():
     """Each field of GRPOConfig is in one list, with TRL's default where it is taken."""
-    trl = pytest.importorskip("trl")
-    theirs = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
+    theirs = defaults_of_trl()
     ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig) if f.name in FIELDS}
-    lists = [set(ours), set(WHY_NOT), set(UNUSED)]
+    lists = [set(ours), set(USUAL), set(GONE)]
     assert sum(map(len, lists)) == len(set.union(*lists)), "a name is in two lists"
+    assert WHY_NOT.keys() <= USUAL.keys()
     older = {"max_prompt_length", "warmup_ratio"}
-    assert set.union(*lists) == theirs.keys() | older
-    differ = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
-    assert differ == {"scale_rewards"}
+    assert ours.keys() | USUAL.keys() == theirs.keys() | older
+    for name, value in theirs.items():
+        # Scripts read the options that are not taken, and those that say nothing are empty.
+        known = ours[name] if name in ours else getattr(MaxRLConfig("x"), name)
+        differs = name in ("scale_rewards", "use_bias_correction_kl")
+        assert (known != value and bool(known or value)) == differs, name
 
 
-@pytest.mark.parametrize("name", WHY_NOT)
-def test_what_is_not_here_is_refused_by_one_sentence(name):
+def asked(name, value):
+    """The recipe of an option, or why it is refused."""
+    given = {"output_dir": "x"} | {name: value}
+    try:
+        return recipe(MaxRLConfig(**given), 1, 8, 8)
+    except UsageError as error:
+        said = str(error)
+        assert "\n" not in said
+        return said
+
+
+def test_every_option_at_its_default_and_at_other_values():
+    """TRL's default is taken where it is what is done here. Of an option that is not here all other
+    values are refused with the reason, 0 and False as well, and None where it switches off."""
+    usual = recipe(MaxRLConfig("x"), 1, 8, 8)
+    for name, default in defaults_of_trl().items():
+        found = asked(name, default)
+        if name in ("output_dir", "scale_rewards", "use_bias_correction_kl"):
+            assert found != usual
+            continue
+        assert found == usual, name
+        if name not in WHY_NOT:
+            # Any value of an option without effect, and one of the right kind of the others.
+            assert name not in USUAL or asked(name, "something") == usual, name
+            continue
+        neutral = () if default is True else (None,)
+        for value in (None, 0, False, True, 0.5, "something", ["a"], {"a": 1}):
+            if value in neutral or value == default:
+                assert asked(name, value) == usual, (name, value)
+            else:
+                said = asked(name, value)
+                assert WHY_NOT[name] in said and name in said, (name, value)
+                with pytest.raises(UsageError):
+                    setattr(MaxRLConfig("x"), name, value)
+
+
+def test_what_asks_for_nothing_is_taken():
+    for given in (
+        {"generation_kwargs": {}, "optim_args": "", "include_for_metrics": []},
+        {"temperature": np.float32(1), "use_bias_correction_kl": False},
+    ):
+        assert recipe(MaxRLConfig("x", **given), 1, 8, 8) == recipe(MaxRLConfig("x"), 1, 8, 8)
+
+
+@pytest.mark.parametrize("name", [*GONE, "learning_rat", "num_generation", "micro_batch_token"])
+def test_names_that_are_gone_or_mistyped(name):
+    """A name of the present is in the sentence, or "leave it out"."""
     with pytest.raises(UsageError) as error:
-        MaxRLConfig("x", **{name: "something"})
+        MaxRLConfig("x", **{name: 1})
     said = str(error.value)
-    assert name in said
-    assert WHY_NOT[name] in said
-    assert "\n" not in said
-    args = MaxRLConfig("x", **{name: None})
-    assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
-    with pytest.raises(UsageError):
-        setattr(args, name, "something")
+    known = [n for n in (*FIELDS, *Config.__dataclass_fields__) if n in said.replace(name, "", 1)]
+    assert known or "leave it out" in said
+
+
+def test_what_older_versions_of_trl_had():
+    """Fields of transformers 4.40 to 4.57 and of TRL 0.15 to 0.25 that are in neither now."""
+    older = "evaluation_strategy overwrite_output_dir logging_dir no_cuda save_safetensors"
+    older += " group_by_length use_liger_loss vllm_guided_decoding_regex vllm_device tokenizer"
+    for name in older.split()[:-1]:
+        with pytest.raises(UsageError, match=f"{name} is gone"):
+            MaxRLConfig("x", **{name: None})
 
 
 def test_every_argument_of_the_trainer_is_taken_or_refused():
@@ -163,7 +222,7 @@ ODD = [
 
 def test_every_option_with_odd_values():
     """Each is taken as far as the optimizer and the log, or refused by one sentence."""
-    for name in [*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__]:
+    for name in [*FIELDS, *USUAL, *Config.__dataclass_fields__]:
         for value in ODD:
             try:
                 args = MaxRLConfig(**{name: value})

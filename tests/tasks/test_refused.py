@@ -76,11 +76,11 @@ train.py OWN --reward leaving.py:f | cannot be imported: SystemExit
 train.py OWN --reward-timeout -1 | --reward-timeout
 train.py OWN --reward-timeout nan | --reward-timeout
 train.py OWN --reward-timeout 1e10 | --reward-timeout
-train.py NEW maze9_laptop --task.sise 9 | unexpected keyword argument 'sise'
+train.py NEW maze9_laptop --task.sise 9 | task maze takes no option 'sise'; did you mean size
 train.py NEW maze9_laptop --task.size x | task maze:
 train.py NEW maze9_laptop --task.split x | multiple values for keyword argument 'split'
 train.py NEW prompts | or a data set of the hub: --task.train FILE
-train.py NEW prompts --task.name x | unexpected keyword argument 'name'
+train.py NEW prompts --task.name x | task prompts takes no option 'name'; its arguments are
 train.py NEW prompts --task.train bad.jsonl | task prompts: bad.jsonl, line 2
 train.py NEW prompts --task math --task.train olympiad | no set 'olympiad'; use polaris
 train.py NEW prompts --task math --task.train mine.jsonl --task.verdict a | published, got 'a'

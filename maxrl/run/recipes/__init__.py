@@ -24,6 +24,7 @@ from maxrl.run.recipes.paper import (
     polaris_qwen3_4b,
     prompts,
 )
+from maxrl.system.arguments import near
 from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.files import read_json
 from maxrl.system.user_code import import_object
@@ -84,10 +85,8 @@ def find_recipe(name: str) -> tuple[Config, str]:
         return recipe_of_run(name), name
     recipe = import_object(name, "recipe") if ":" in name else RECIPES.get(name)
     if recipe is None:
-        raise UsageError(
-            f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "
-            "RUN/recipe.json"
-        )
+        there = f"there are {', '.join(RECIPES)}, FILE.py:NAME or RUN/recipe.json"
+        raise UsageError(f"no recipe is called {name!r}; {near(name, RECIPES, there)}")
     with blaming(f"the recipe {name}"):
         cfg = recipe()
     if not isinstance(cfg, Config):

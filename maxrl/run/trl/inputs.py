@@ -13,19 +13,22 @@ import torch
 from maxrl.models import hub_files
 from maxrl.models.lora import PROJECTIONS
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.trl.options import defaults
 from maxrl.system import distributed, files
+from maxrl.system.arguments import asks
 from maxrl.system.errors import UsageError
 
 # Fields of a LoraConfig that are read, or that say nothing about what is trained.
-READ = {
-    "r",
-    "lora_alpha",
-    "target_modules",
-    "task_type",
-    "base_model_name_or_path",
-    "inference_mode",
-    "revision",
-}
+READ = defaults(
+    "r lora_alpha target_modules base_model_name_or_path revision auto_mapping peft_version "
+    "megatron_core qalora_group_size runtime_config"
+)
+# What is done here, for the fields in which that is not None.
+PLAIN = defaults(
+    "peft_type=LORA task_type=CAUSAL_LM bias=none lora_dropout=0.0 init_lora_weights=true "
+    "inference_mode=false fan_in_fan_out=false use_rslora=false use_dora=false use_qalora=false "
+    "lora_bias=false ensure_weight_tying=false"
+)
 
 
 def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
@@ -123,18 +126,20 @@ def adapter(config: Any) -> dict:
     """
     if config is None:
         return {}
-    if not (hasattr(config, "r") and hasattr(config, "lora_alpha")):
+    lora = (getattr(config, "peft_type", None) or "LORA") == "LORA"
+    if not (lora and hasattr(config, "r") and hasattr(config, "lora_alpha")):
         raise UsageError(f"peft_config is a {type(config).__name__}: pass a peft.LoraConfig")
     if not config.r:
         raise UsageError("peft_config has r = 0: an adapter has a rank of at least 1")
-    usual = vars(type(config)())
+    usual = vars(type(config)()) | PLAIN
     for name, value in vars(config).items():
-        if name not in READ and value and value != usual.get(name):
+        if name not in READ and asks(value, usual.get(name)):
             raise UsageError(
                 f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
                 "LoRA without dropout, as rollouts come from the model that is trained"
             )
-    modules = getattr(config, "target_modules", None) or ("q_proj", "v_proj")
+    modules = getattr(config, "target_modules", None)
+    modules = ("q_proj", "v_proj") if modules is None else modules
     if modules == "all-linear":
         modules = PROJECTIONS
     if isinstance(modules, str):
@@ -142,7 +147,7 @@ def adapter(config: Any) -> dict:
     # PEFT keeps a set, whose order differs from process to process.
     return {
         "lora_rank": config.r,
-        "lora_alpha": float(config.lora_alpha),
+        "lora_alpha": config.lora_alpha,
         "lora_projections": tuple(sorted(modules)),
     }
 

@@ -12,7 +12,7 @@ def history(rows: list[dict], cfg: Config, logging_steps: int, examples: int) ->
     examples       prompts of the training
     """
     updates = cfg.minibatches * cfg.passes
-    every = max(1, round(logging_steps / updates))
+    every = per_entry(cfg, logging_steps)
     result = []
     for first in range(0, len(rows), every):
         some = rows[first : first + every]
@@ -20,6 +20,11 @@ def history(rows: list[dict], cfg: Config, logging_steps: int, examples: int) ->
         now = {"step": steps * updates, "epoch": steps * cfg.prompts / examples}
         result.append(underscored(means(some)) | now)
     return result
+
+
+def per_entry(cfg: Config, logging_steps: int) -> int:
+    """Return how many steps are one entry."""
+    return max(1, round(logging_steps / (cfg.minibatches * cfg.passes)))
 
 
 def means(rows: list[dict]) -> Metrics:

@@ -10,117 +10,163 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.learning.config import Config, as_kind
-from maxrl.system.arguments import REPLACED, dashed
+from maxrl.run.trl.around import of_process
+from maxrl.system.arguments import REPLACED, asks, dashed, guess, near
 from maxrl.system.errors import UsageError
 
-# Options of TRL that are refused: why, what to do instead, and their names.
+# Options of TRL that are refused: why, what to do instead, and their names. NAME=VALUE is what TRL
+# has by default, if it has something, and what is done here.
 REFUSED = {
     "rollouts come from the trained model itself; `wave_rows` and `kv_memory_gb` set memory": (
-        "use_vllm use_transformers_continuous_batching use_transformers_paged cache_implementation"
+        "use_vllm=false use_transformers_continuous_batching=false use_transformers_paged=false "
+        "cache_implementation"
     ),
     "training samples what it scores, or estimators are biased; evaluations have "
     "`eval_temperature` and `eval_top_p`": (
-        "temperature top_p top_k min_p repetition_penalty generation_kwargs"
+        "temperature=1.0 top_p=1.0 top_k=0 min_p repetition_penalty=1.0 generation_kwargs"
     ),
     "a response calls no tools; write into the prompt what they would say": (
         "max_tool_calling_iterations"
     ),
     "the ratio is each token's and is clipped; use `epsilon` and `epsilon_high`": (
-        "delta importance_sampling_level off_policy_mask_threshold"
+        "delta importance_sampling_level=token off_policy_mask_threshold"
     ),
     "rewards are summed before they are compared; use `reward_weights`": (
-        "multi_objective_aggregation"
+        "multi_objective_aggregation=sum_then_normalize"
     ),
     "the KL penalty is k3 to the initial model; use `beta`": (
-        "use_bias_correction_kl sync_ref_model"
+        "use_bias_correction_kl=false sync_ref_model=false"
     ),
     "all response tokens are trained on; `zero_reward_at_limit` gives cut ones 0": (
-        "mask_truncated_completions top_entropy_quantile"
+        "mask_truncated_completions=false top_entropy_quantile=1.0"
     ),
-    "the weight of the entropy is constant; use `entropy_coef`": "use_adaptive_entropy",
+    "the weight of the entropy is constant; use `entropy_coef`": "use_adaptive_entropy=false",
     "weights are float32 and forwards bfloat16; use `bf16`": (
-        "model_init_kwargs fp16 fp16_full_eval bf16_full_eval tf32 cast_lm_head_to_fp32"
+        "model_init_kwargs fp16=false fp16_full_eval=false bf16_full_eval=false tf32 "
+        "cast_lm_head_to_fp32=false"
     ),
-    "no code of a checkpoint is run; the supported models need none": "trust_remote_code",
+    "no code of a checkpoint is run; the supported models need none": "trust_remote_code=false",
     "chat templates get no settings; change the template": "chat_template_kwargs",
     "models are dense; leave it out": "router_aux_loss_coef",
     "an epoch is all prompts in an order by `seed`; leave it out": (
-        "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip dataloader_in_order"
+        "shuffle_dataset=true data_seed train_sampling_strategy=random ignore_data_skip=false "
+        "dataloader_in_order=true"
     ),
     "a batch is per_device_train_batch_size x ranks x steps_per_generation; use these": (
         "generation_batch_size"
     ),
-    "reward functions get all columns; leave it out": "remove_unused_columns",
     "the optimizer is torch's; use `optim`, `adam_beta1` and `weight_decay`": (
-        "optim_args optim_target_modules adam_epsilon lr_scheduler_kwargs label_smoothing_factor "
-        "neftune_noise_alpha"
+        "optim_args optim_target_modules adam_epsilon=1e-8 lr_scheduler_kwargs neftune_noise_alpha "
+        "label_smoothing_factor=0.0"
     ),
     "the divisor is summed over micro-batches and ranks; leave it out": (
-        "average_tokens_across_devices"
+        "average_tokens_across_devices=true"
     ),
     "the model runs as plain PyTorch; leave it out": (
-        "torch_compile torch_compile_backend torch_compile_mode use_liger_kernel "
-        "activation_checkpointing"
+        "torch_compile=false torch_compile_backend torch_compile_mode use_liger_kernel=false"
     ),
+    "it goes by its older name; use `gradient_checkpointing`": "activation_checkpointing",
     "a model is divided by torch's fully_shard; use `fsdp`": (
         "deepspeed fsdp_config parallelism_config accelerator_config"
     ),
     "memory does not change the batch; use `micro_batch_tokens` and `wave_rows`": (
-        "auto_find_batch_size torch_empty_cache_steps"
+        "auto_find_batch_size=false torch_empty_cache_steps"
     ),
     "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`": (
-        "push_to_hub hub_model_id log_completions_hub_repo trackio_space_id trackio_bucket_id "
-        "trackio_static_space_id"
+        "push_to_hub=false hub_model_id log_completions_hub_repo trackio_space_id "
+        "trackio_bucket_id trackio_static_space_id"
     ),
     "training ends with its last checkpoint; `maxrl eval RUN/step-*` compares all": (
-        "load_best_model_at_end metric_for_best_model"
+        "load_best_model_at_end=false"
     ),
     "checkpoints are for resuming; save_model writes the model alone": (
-        "save_only_model restore_callback_states_from_checkpoint"
+        "save_only_model=false restore_callback_states_from_checkpoint=false"
     ),
     "metrics are those of maxrl/run/README.md; leave it out": (
-        "include_num_input_tokens_seen include_for_metrics eval_on_start batch_eval_metrics "
-        "prediction_loss_only debug"
+        "include_num_input_tokens_seen=no include_for_metrics eval_on_start=false "
+        "batch_eval_metrics=false prediction_loss_only=false debug"
     ),
-    "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint",
+    "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint=false",
 }
-WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
-# What scripts may ask for, as it is what is done: these values, and None, False, 0 and empty ones.
-DONE = {"temperature": 1, "top_p": 1}
 # Options of TRL that may have any value: they change logs, files or speed, or belong to an option
 # that is refused.
 NO_EFFECT = (
-    "vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex "
-    "vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port "
-    "vllm_gpu_memory_utilization vllm_max_model_length vllm_tensor_parallel_size "
-    "vllm_importance_sampling_correction vllm_importance_sampling_mode "
-    "vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min "
-    "vllm_importance_sampling_cap transformers_continuous_batching_config sapo_temperature_neg "
-    "sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg "
-    "ref_model_mixup_alpha ref_model_sync_steps entropy_coef_min entropy_coef_max "
-    "entropy_coef_delta entropy_target "
-    "liger_kernel_config activation_checkpointing_kwargs hub_token hub_private_repo hub_strategy "
-    "hub_always_push hub_revision greater_is_better ds3_gather_for_generation pad_to_multiple_of "
-    "disable_dropout use_cache gradient_checkpointing_kwargs label_names "
-    "length_column_name logging_strategy logging_first_step log_on_each_node "
-    "logging_nan_inf_filter log_level log_level_replica disable_tqdm log_multimodal "
-    "num_completions_to_print log_unique_prompts per_device_eval_batch_size "
-    "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps save_on_each_node "
-    "dataloader_drop_last dataloader_pin_memory dataloader_persistent_workers "
-    "dataloader_prefetch_factor dataloader_multiprocessing_context "
-    "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph "
-    "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
+    "vllm_mode=colocate vllm_model_impl=vllm vllm_enable_sleep_mode=false "
+    "vllm_structured_outputs_regex vllm_server_base_url vllm_server_host=0.0.0.0 "
+    "vllm_server_port=8000 vllm_server_timeout=240.0 vllm_group_port=51216 "
+    "vllm_gpu_memory_utilization=0.3 vllm_max_model_length vllm_tensor_parallel_size=1 "
+    "vllm_importance_sampling_correction=true vllm_importance_sampling_mode=sequence_mask "
+    "vllm_importance_sampling_clip_max=3.0 vllm_importance_sampling_clip_min "
+    "vllm_importance_sampling_cap transformers_continuous_batching_config "
+    "sapo_temperature_neg=1.05 sapo_temperature_pos=1.0 vespo_k_pos=2.0 vespo_lambda_pos=3.0 "
+    "vespo_k_neg=3.0 vespo_lambda_neg=2.0 ref_model_mixup_alpha=0.6 ref_model_sync_steps=512 "
+    "entropy_coef_min=0.0 entropy_coef_max=1.0 entropy_coef_delta=0.005 entropy_target=0.2 "
+    "liger_kernel_config activation_checkpointing_kwargs hub_token hub_private_repo "
+    "hub_strategy=every_save hub_always_push=false hub_revision greater_is_better "
+    "ds3_gather_for_generation=true pad_to_multiple_of=auto disable_dropout=false "
+    "use_cache=false gradient_checkpointing_kwargs label_names length_column_name=length "
+    "logging_strategy=steps logging_first_step=false log_on_each_node=true "
+    "logging_nan_inf_filter=true log_level=passive log_level_replica=warning disable_tqdm "
+    "log_multimodal=true num_completions_to_print log_unique_prompts=false "
+    "per_device_eval_batch_size=8 eval_do_concat_batches=true eval_use_gather_object=false "
+    "eval_accumulation_steps save_on_each_node=false dataloader_drop_last=false "
+    "dataloader_pin_memory=true dataloader_persistent_workers=false dataloader_prefetch_factor "
+    "dataloader_multiprocessing_context ddp_find_unused_parameters ddp_bucket_cap_mb "
+    "ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout=1800 project=huggingface "
+    "skip_memory_metrics=true do_train=false do_eval=false do_predict=false local_rank=-1 "
+    "remove_unused_columns=false"
 )
-UNUSED = NO_EFFECT.split()
+# Options that TRL and transformers had until lately, and what to do instead.
+DROPPED = {
+    "use `eval_strategy`": "evaluation_strategy",
+    "use `use_cpu`": "no_cuda",
+    "use `per_device_train_batch_size`": "per_gpu_train_batch_size",
+    "use `optim`": "adafactor",
+    "use `bf16`": "half_precision_backend fp16_backend fp16_opt_level",
+    "use `fsdp`": "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap",
+    "no run is overwritten; use `resume_from_checkpoint`, or another `output_dir`": (
+        "overwrite_output_dir"
+    ),
+    "rollouts come from the trained model itself; leave it out": (
+        "vllm_device vllm_dtype vllm_max_model_len vllm_guided_decoding_regex"
+    ),
+    "leave it out": (
+        "logging_dir save_safetensors group_by_length per_gpu_eval_batch_size use_mps_device "
+        "jit_mode_eval use_ipex tpu_num_cores tpu_metrics_debug past_index torchdynamo ray_scope "
+        "use_legacy_prediction_loop include_inputs_for_metrics include_tokens_per_second "
+        "push_to_hub_model_id push_to_hub_organization push_to_hub_token mp_parameters "
+        "dispatch_batches split_batches use_liger_loss wandb_log_unique_prompts"
+    ),
+}
+
+
+def defaults(names: str) -> dict[str, Any]:
+    """Return the values in a text of NAME=VALUE and NAME, which stands for None."""
+    found = {}
+    for word in names.split():
+        name, equals, value = word.partition("=")
+        found[name] = guess(value) if equals else None
+    return found
+
+
+def by_name(sentences: dict[str, str]) -> dict[str, str]:
+    """Return the sentence that stands for each name."""
+    return {name: said for said, names in sentences.items() for name in defaults(names)}
+
+
+WHY_NOT = by_name(REFUSED)
+GONE = by_name(DROPPED)
+# What scripts read as the value of an option that is not taken.
+USUAL = defaults(" ".join([*REFUSED.values(), NO_EFFECT]))
 # Arguments of GRPOTrainer that are not here: why, and what instead.
 ABSENT = {
-    "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
     "compute_metrics": "a metric is a reward function of weight 0",
     "optimizers": "the optimizer is torch's AdamW or SGD; use optim",
     "tools": "a response calls no tools; write what they would say into the prompt",
     "environment_factory": "a response is one turn; a reward function may start what it needs",
     "rollout_func": "rollouts come from the model that is trained",
     "quantization_config": "weights are float32; use peft_config to save memory",
+    "tokenizer": "TRL calls it processing_class",
     "reward_processing_classes": "a reward is a function; call the reward model in it",
 }
 
@@ -186,28 +232,49 @@ class MaxRLConfig:
     eval_steps: float | None = taken(None, "--eval-every")
     eval_delay: float = taken(0.0, "--eval-from")
     num_generations_eval: int | None = taken(None, "--eval-samples")
-    resume_from_checkpoint: None | str | bool = taken(None, "--resume, from the newest checkpoint")
+    metric_for_best_model: str | None = taken(None, "what EarlyStoppingCallback looks at")
+    resume_from_checkpoint: None | str | bool = taken(
+        None, "--resume, from the newest checkpoint: True or its path"
+    )
 
     def __init__(self, output_dir: str | Path | None = None, **given: object):
         given["output_dir"] = "trainer_output" if output_dir is None else output_dir
         for name, value in given.items():
             setattr(self, name, value)
+        best = self.metric_for_best_model
+        if best and self.greater_is_better is None:
+            setattr(self, "greater_is_better", not best.endswith("loss"))  # noqa: B010
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an option as its type has it; UsageError for one that is not here."""
         if getattr(value, "shape", ()) != ():
             raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
-        if name in WHY_NOT and value and value != DONE.get(name):
+        if name in WHY_NOT and asks(value, USUAL[name]):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-        if name not in {*KINDS, *UNUSED, *WHY_NOT}:
-            instead = REPLACED.get(dashed(name))
-            hint = f"; {instead}" if instead else ""
-            raise UsageError(f"{name} is an option of neither TRL nor train.py{hint}")
+        if name in GONE:
+            raise UsageError(f"{name} is gone from TRL or transformers: {GONE[name]}")
+        if name not in {*KINDS, *USUAL}:
+            hint = REPLACED.get(dashed(name)) or near(name, [*KINDS, *USUAL])
+            said = f"{name} is an option of neither TRL nor train.py"
+            raise UsageError(f"{said}; {hint}" if hint else said)
         if name in KINDS:
             value = as_kind(name, KINDS[name], value)
         if name == "output_dir":
             value = os.path.expanduser(str(value or "trainer_output"))
         super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return TRL's default of an option that is not taken, as scripts ask push_to_hub."""
+        known = USUAL | of_process()
+        if name not in known:
+            raise AttributeError(f"MaxRLConfig has no {name}")
+        return known[name]
+
+    def to_dict(self) -> dict:
+        """Return the options that are taken, by name."""
+        return {name: getattr(self, name) for name in FIELDS} | self.further
+
+    to_sanitized_dict = to_dict
 
     @property
     def further(self) -> dict:

@@ -2,10 +2,11 @@
 
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from maxrl.learning.config import Config
+from maxrl.learning.config import TRACKERS, Config
 from maxrl.run.trl.options import FIELDS, MaxRLConfig
 from maxrl.system.errors import UsageError
 
@@ -134,6 +135,12 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
+    for name in reported:
+        if name not in ("none", *TRACKERS):
+            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
+    if args.scale_rewards != "mean" and "estimator" not in args.further:
+        said = f"scale_rewards = {args.scale_rewards!r} asks for {options['estimator']}, not MaxRL"
+        warnings.warn(f"{said}: leave it out for MaxRL", stacklevel=3)
     if args.logging_steps < 0:
         raise UsageError(f"logging_steps = {args.logging_steps} must not be negative")
     if validation == 0 and options["eval_every"]:

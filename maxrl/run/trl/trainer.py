@@ -9,7 +9,6 @@ import threading
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from maxrl.__main__ import script
@@ -18,20 +17,22 @@ from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation, setup
-from maxrl.run.directory import STOPPED, Run
+from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
+from maxrl.run.trl.around import Around, Nothing, ScriptRun, Settable
 from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of, plain
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
 from maxrl.system import distributed, user_code
+from maxrl.system.arguments import near
 from maxrl.system.errors import UsageError
 
 # What train() returns, as in transformers.
 TrainOutput = namedtuple("TrainOutput", "global_step training_loss metrics")
 
 
-class MaxRLTrainer:
+class MaxRLTrainer(Around):
     """Trains a language model on reward functions with MaxRL.
 
     model             a checkpoint directory, a run directory, a hub id or a model of transformers
@@ -42,6 +43,7 @@ class MaxRLTrainer:
     eval_dataset      the same, for evaluations
     processing_class  the tokenizer, if it is not the checkpoint's
     peft_config       a peft.LoraConfig, or what has its attributes, to train an adapter
+    callbacks         of transformers, some of whose methods are called (see around.py)
 
     state.log_history has the metrics, and `model` the trained model. UsageError for what is not
     here.
@@ -56,16 +58,18 @@ class MaxRLTrainer:
         eval_dataset: object = None,
         processing_class: Any = None,
         peft_config: object = None,
+        callbacks: Any = (),
         **others: object,
     ):
         for name, value in others.items():
-            if value not in (None, (None, None), [], (), {}):
-                raise UsageError(f"{name} is not here: {ABSENT.get(name, 'it is none of TRL')}")
+            if value not in (None, (None, None), [], (), {}) or name not in ABSENT:
+                hint = near(name, [*ABSENT, *MaxRLTrainer.__init__.__annotations__])
+                raise UsageError(f"{name} is not here: {ABSENT.get(name) or hint}")
         model = plain(model)
         self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
-        self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
+        super().__init__()
         self.policy: SequencePolicy | None = None
         self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
@@ -73,6 +77,10 @@ class MaxRLTrainer:
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
         init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
+        for one in callbacks or ():
+            self.add_callback(one)
+        self.train_dataset = train_dataset
+        self.eval_dataset = eval_dataset
         files = self.load(init, train_dataset, eval_dataset)
         cfg = recipe(
             self.args,
@@ -86,6 +94,7 @@ class MaxRLTrainer:
             **adapter(peft_config),
         )
         self.cfg = setup.resolved(cfg, self.task, world)
+        self.state.max_steps = self.cfg.steps * self.cfg.minibatches * self.cfg.passes
         judges = setup.choose_judges(cfg, self.task, self.validation, functions)
         self.judge, self.eval_judge = judges
         # A model of transformers, which has the trained weights in the end. An adapter and a
@@ -113,7 +122,13 @@ class MaxRLTrainer:
     @property
     def model(self) -> Any:
         """The model as it is now: the one of transformers that was given, if any, else ours."""
-        return self.started().model if self.given is None else self.given
+        if self.given is not None:
+            return self.given
+        model: Any = self.started().model
+        object.__setattr__(model.config, "__class__", Settable)
+        model.generation_config = Nothing()
+        model.save_pretrained = self.save_model
+        return model
 
     @property
     def processing_class(self) -> Any:
@@ -128,22 +143,27 @@ class MaxRLTrainer:
             self.policy = policy
         return self.policy
 
-    def train(self, resume_from_checkpoint: bool | None = None) -> TrainOutput:
+    def train(self, resume_from_checkpoint: bool | str | Path | None = None) -> TrainOutput:
         """Train, and return the number of updates, the mean loss and the last metrics.
 
-        resume_from_checkpoint  True to resume from the newest checkpoint
+        resume_from_checkpoint  True, or its path, to resume from the newest checkpoint
 
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
-        if resume not in (None, False, True):
-            raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
-        cfg = replace(self.cfg, resume="yes" if resume else "no")
+        newest = next(iter(checkpoints(Path(self.cfg.out))[::-1]), None)
+        given = isinstance(resume, str | Path) and Path(resume).resolve()
+        if given and not (newest and newest.resolve() == given):
+            said = f"resume_from_checkpoint = {resume}: a run resumes from its newest checkpoint"
+            raise UsageError(f"{said}, which is {newest}")
+        cfg = self.cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.execute(script("train"))
         # Another trainer may have been made in the meantime, whose run began at another time.
         setup.fix_date(cfg.out)
         before = [*multiprocessing.active_children(), *threading.enumerate()]
-        with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
+        self.control.should_training_stop = False
+        self.call("on_train_begin")
+        with ScriptRun(self) as run:
             run.name = str(self.args.run_name or "")
             # An earlier call may have trained the policy, and failed within a step.
             if self.begun:
@@ -155,7 +175,7 @@ class MaxRLTrainer:
             judges = self.judge, self.eval_judge
             loop.train(cfg, run, self.task, self.validation, *judges, policy, optimizer)
             distributed.barrier()
-        if run.stopped:
+        if run.stopped and not distributed.from_main(self.control.should_training_stop):
             cli.leave(STOPPED, spared=before)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
@@ -168,21 +188,17 @@ class MaxRLTrainer:
         self.state.log_history = sorted([*entries, *evaluations], key=lambda entry: entry["step"])
         self.state.global_step = final["step"]
         self.state.epoch = final["epoch"]
+        self.call("on_train_end")
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
-    def save_state(self, *given: object):
-        """Do nothing: train() has written metrics.jsonl and the checkpoints into output_dir."""
-
-    log_metrics = save_metrics = save_state
-
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, eval_dataset: object = None) -> dict[str, float]:
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
-        if self.validation is None:
-            raise UsageError("evaluate() needs an eval_dataset")
+        if self.validation is None or eval_dataset not in (None, self.eval_dataset):
+            raise UsageError("evaluate() needs an eval_dataset, which is given to the trainer")
         found = evaluation.evaluate(self.cfg, self.started(), self.validation, self.eval_judge)
         metrics = underscored(found)
-        now = {"step": self.state.global_step, "epoch": self.state.epoch}
-        self.state.log_history.append(metrics | now)
+        self.log(metrics)
+        self.evaluated(metrics)
         return metrics
 
     def save_model(self, output_dir: str | Path | None = None) -> None:

@@ -1,0 +1,120 @@
+"""Texts before a model with a chat template, and what rewards get of messages: said early."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from maxrl.learning.config import Config
+from maxrl.run import banner
+from maxrl.run.setup import choose_rewards, load
+from maxrl.system.errors import UsageError
+from maxrl.tasks import load_task
+from tests.helpers.chats import sums, tiny_chat  # noqa: F401
+from tests.helpers.tables import put
+
+pytest.importorskip("transformers")
+SYSTEM = {"role": "system", "content": "Add."}
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+@pytest.fixture
+def prompts(tiny_chat, in_a_directory_of_its_own):  # noqa: F811
+    """prompts(rows, options) -> the task, as a run with the small chat model loads it."""
+
+    def made(rows, **options):
+        put(Path("mine.jsonl"), rows)
+        options = {"train": "mine.jsonl"} | options
+        return load(Config(task="prompts", task_options=options, init=tiny_chat), "train")
+
+    return made
+
+
+def test_texts_are_said(prompts):
+    """Once for the data, also if only one of the prompts is a text."""
+    for rows in (sums(chat=False), [*sums()[:3], sums(chat=False)[0]]):
+        with pytest.warns(UserWarning, match="chat template.*--task.chat true"):
+            prompts(rows)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_meant_is_not_said(prompts):
+    prompts(sums())
+    assert prompts(sums(chat=False), chat=False)[0].prompt == "0 + 0 ="
+    for options in ({"chat": True}, {"system": "Add."}, {"chat": True, "system": "Add."}):
+        prompts(sums(chat=False), **options)
+
+
+def test_the_options_make_messages(prompts):
+    """They are those that somebody would write, and the tokens are the template's."""
+    by_hand = prompts([{"prompt": [SYSTEM, user("1 + 2 =")]}, {"prompt": [SYSTEM, user("3")]}])
+    made = prompts([{"prompt": "1 + 2 ="}, {"prompt": [user("3")]}], system="Add.")
+    assert [example.prompt for example in made] == [example.prompt for example in by_hand]
+    assert made.lengths == by_hand.lengths
+    asked = prompts([{"question": "1 + 2 =", "answer": 3}], chat=True)[0]
+    assert asked.prompt == [user("1 + 2 =")]
+    assert (asked.answer, asked.columns["answer"]) == ("3", 3)
+
+
+def test_options_that_contradict(prompts):
+    own = [{"prompt": [SYSTEM, user("1")]}]
+    for rows, options in (
+        (sums(), {"system": "x", "chat": False}),
+        (sums(), {"chat": "yes"}),
+        (own, {"system": "Another."}),
+    ):
+        with pytest.raises(UsageError):
+            prompts(rows, **options)
+    assert prompts(own, chat=True)[0].prompt == own[0]["prompt"]
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_prompts_that_end_with_an_answer(prompts, turns):
+    """Rows of supervised training have the answer in the messages."""
+    said = [user("1 + 1 ="), {"role": "assistant", "content": "2"}] * turns
+    with pytest.raises(UsageError, match="example 1 .*ends with an answer"):
+        prompts([sums()[0], {"prompt": said}])
+    assert prompts([{"prompt": said[:-1]}])[0].prompt == said[:-1]
+
+
+def told(task, *reward):
+    """What the opening of a run says of the rewards."""
+    run = SimpleNamespace(cfg=Config(task="prompts", reward=reward), task=task)
+    run.recipe, run.examples, run.resumed = "prompts", len(task), None
+    policy = SimpleNamespace(model=torch.nn.Linear(1, 1), autocast=None, device="cpu")
+    (said,) = [line for line in banner.opening(run, policy) if "rewards" in line]
+    return said
+
+
+def test_what_a_reward_for_messages_gets_is_said_before_the_first_step(prompts):
+    chats, texts = prompts(sums()), prompts(sums(chat=False), chat=False)
+    for reward in (["mine.py:own"], [], ["accuracy_reward", "mine.py:own"]):
+        assert "c[0]['content']" in told(chats, *reward)
+        assert "c[0]" not in told(texts, *reward)
+    # The functions that are known by name read both.
+    assert "c[0]" not in told(chats, "accuracy_reward")
+
+
+def test_a_missing_column_is_said_before_the_first_call(prompts):
+    """One that some rows lack is there, and so are those that are not of the data."""
+    rows = [{"prompt": [user("1")]}, {"prompt": [user("2")], "late": 1}]
+
+    def wants(late, prompts, completions, completion_ids, optional=1):
+        raise AssertionError
+
+    choose_rewards(Config(reward=("x",)), prompts(rows), functions=[wants])
+    with pytest.raises(UsageError, match="late"):
+        choose_rewards(Config(reward=("x",)), prompts(rows[:1]), functions=[wants])
+
+
+@pytest.mark.parametrize(
+    "task, option, near", [("prompts", "valid", "validation"), ("prompts", "sytem", "system"),
+                           ("maze", "sise", "size"), ("gsm8k", "system", "arguments are")]
+)  # fmt: skip
+def test_options_that_a_task_does_not_have(task, option, near):
+    with pytest.raises(UsageError, match=f"task {task} takes no option '{option}'; .*{near}"):
+        load_task(task, "train", **{option: "x"})

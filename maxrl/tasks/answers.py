@@ -263,11 +263,12 @@ def placed(text: str) -> list[tuple[str, int, int]]:
 
     None of the boxes counts if the last one is not closed.
     """
-    starts = [box.start() for box in BOX.finditer(text)]
+    boxes = [*BOX.finditer(text)]
+    ends = [*(box.start() for box in boxes[1:]), len(text)]
     found = []
-    for start, end in zip(starts, [*starts[1:], len(text)]):
-        if (inside := last_boxed(text[start:end])) is not None:
-            found.append((inside, start, text.index(inside, start) + len(inside) + 1))
+    for box, end in zip(boxes, ends):
+        if (inside := last_boxed(text[box.start() : end])) is not None:
+            found.append((inside, box.start(), text.index(inside, box.end()) + len(inside) + 1))
     formulas = [(formula[1] or formula[2], *formula.span()) for formula in FORMULA.finditer(text)]
     return formulas if last_boxed(text) is None else found
 

@@ -263,6 +263,7 @@ def test_numbers_of_gsm8k(answer, shell):
 ENUMERATIONS = r"""
 The roots are \boxed{3} and \boxed{4}. | 3, 4
 $\boxed{1}$, $\boxed{2}$ or $\boxed{3}$ | 1, 2, 3
+\boxed{x} or \boxed{b} | x, b
 \boxed{3} fails, so \boxed{5} | 5
 $1$ and $2$ | 1, 2
 $(1,2)$, $(3,4)$ | (1,2), (3,4)

@@ -180,11 +180,12 @@ def read_number(text: str) -> Fraction | None:
     r"""Return the one number that a text commits to, exactly, or None.
 
     1. If there is an =, only what follows the last one counts (3 \times 4 = 12 is 12), and nothing
-       after <=, >= or !=.
+       after <=, >= or !=. Two values of one name (x = 5 or x = 6) are no number.
     2. A number is digits with an optional sign, decimals (3.50, .5, 5.), thousands separated as in
        1,234 1{,}234 1\,234 or by a thin space, fractions 3/4 \frac{3}{4} \frac34 ½, and mixed
        numbers 1 1/2 with a proper fraction. Not read is what could mean something else (1,23 0,500
-       1.234,5 12,34,567 2 3/2), 1/0, and more than MOST_DIGITS digits.
+       1.234,5 12,34,567 2 3/2), 1/0, and more than MOST_DIGITS digits. 5e-3 and 5 \times 10^{-3}
+       are numbers, too.
     3. hundred, thousand (k), million (M, mn), billion (B, bn) and trillion directly after a number
        multiply it. A dozen is a unit, and 5% is 5: GSM8K asks for dozens and for percentages.
     4. Around it may stand words, also with hyphens, units (5 ft^2, 5 miles/hour), currency signs,

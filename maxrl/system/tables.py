@@ -110,7 +110,9 @@ def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
                 # The row numbers of pandas have no name.
                 row.pop("", None)
                 yield f"line {reader.line_num}", row
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file} is not in UTF-8, save it so: {error}") from None
+        except csv.Error as error:
             raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None
 
 

@@ -221,7 +221,7 @@ a.csv | b"prompt,answer\na,1,2\n" | is not CSV after line 2: a row has more
 a.csv | b"prompt,answer\na\n" | is not CSV after line 2: a row has more
 a.csv | b"prompt,prompt\na,1,2\n" | is not CSV after line 1: two columns
 a.csv | b'prompt,answer\n"a,1\n' | is not CSV after line 1
-a.csv | b"prompt\n\xff\n" | is not CSV after line 0
+a.csv | b"prompt\n\xff\n" | is not in UTF-8
 a.csv | b"prompt,answer\n" | holds no rows
 a.json | b'[{"prompt": "a"},\n{"prompt" "b"}]' | is not JSON: Expecting ':' delimiter
 a.json | b'[{"prompt": "a"}, {}]' | row 2: 'prompt' must be text or a list, not None

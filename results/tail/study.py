@@ -60,12 +60,13 @@ def arms_from(seed: int, batches: int, rollouts: int, methods: dict, rates) -> d
 
 SEARCH = (SEARCHED, SEARCHED_BASE, SEARCHED_ROLLOUTS)
 LOWEST = {name: METHODS[name] for name in ("grpo", "rloo", "maxrl")}
+HIGHEST = {name: METHODS[name] for name in ("tailrl", "pkpo-k4")}
 RUNS = {
     "search": bases_of(SEARCHED, [SEARCHED_BASE]) | arms_from(*SEARCH, METHODS, RATES),
     # Beyond the best rates at the edge, and PKPO's other k at its best rate.
     "edges": arms_from(*SEARCH, LOWEST, ["2.5e-5"])
-    | arms_from(*SEARCH, {"tailrl": METHODS["tailrl"]}, ["4e-4"])
-    | arms_from(*SEARCH, OTHER_K, ["1e-4"]),
+    | arms_from(*SEARCH, HIGHEST, ["4e-4"])
+    | arms_from(*SEARCH, OTHER_K, ["2e-4"]),
 }
 # {method: rate} by pass@1 + pass@8 at the end of the search; stages of seeds once it is known.
 BEST: dict[str, str] = {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from maxrl.__main__ import MODULES
 from maxrl.run import command_line, grid
 from maxrl.system.errors import UsageError
 from results.lab import __main__ as lab
@@ -28,6 +29,7 @@ STARTED = {
     "sample.py": "tests/tasks/test_own_data.py",
     "maxrl/__main__.py": "tests/runs/test_command.py",
     "maxrl/run/grid.py": "maze9_laptop --help",
+    "maxrl/run/merge.py": "tests/runs/test_lora_runs.py",
     "maxrl/minimal.py": "--help",
     "maxrl/analysis/plots.py": "MODEL --out training.png",
     "maxrl/analysis/report.py": "MODEL --out report.html",
@@ -189,7 +191,13 @@ def read(monkeypatch):
             path, *rest = rest
             file = path.replace(".", "/")
             file += "/__main__.py" if Path(file).is_dir() else ".py"
-        if file not in STARTED:
+        if file == "maxrl/__main__.py":
+            # It becomes another program; a sentence may name that alone.
+            name, *rest = rest
+            other = ["-m", MODULES[name]] if name in MODULES else [f"{name}.py"]
+            if rest:
+                read([*other, *rest])
+        elif file not in STARTED:
             # A program of somebody else's.
             assert Path(file).parts[0] not in FOLDERS, words
             assert all(Path(word).exists() for word in rest if word.startswith("tests/")), words

@@ -278,6 +278,7 @@ def test_no_program_sees_another_split(dice, shell, kind):
         Path("seen").unlink(missing_ok=True)
         passed(shell(*command))
         assert {*Path("seen").read_text().split()} == {word for n in names for word in texts[n]}
-    trainer = MaxRLTrainer(str(dice), len, train_dataset="DIR", eval_dataset="DIR")
+    rewards = {"reward_funcs": lambda completions: [0.0] * len(completions)}
+    trainer = MaxRLTrainer(str(dice), **rewards, train_dataset="DIR", eval_dataset="DIR")
     for task, name in ((trainer.task, "train"), (trainer.validation, "val")):
         assert [task[i].prompt for i in range(len(task))] == texts[name]

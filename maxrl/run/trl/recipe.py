@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,12 +136,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
-    for name in reported:
-        if name not in ("none", *TRACKERS):
-            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
-    if args.scale_rewards != "mean" and "estimator" not in args.further:
-        said = f"scale_rewards = {args.scale_rewards!r} asks for {options['estimator']}, not MaxRL"
-        warnings.warn(f"{said}: leave it out for MaxRL", stacklevel=3)
+    check(args, reported)
     if args.logging_steps < 0:
         raise UsageError(f"logging_steps = {args.logging_steps} must not be negative")
     if validation == 0 and options["eval_every"]:
@@ -148,6 +144,17 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
         raise UsageError(f"MaxRLConfig takes no {min(twice)}: it is an argument of the trainer")
     return Config(**(same | options | args.further | fixed))
+
+
+def check(args: MaxRLConfig, reported: Sequence[str]) -> None:
+    """UsageError for an unknown tracker, and a warning if scale_rewards asks for another method."""
+    for name in reported:
+        if name not in ("none", *TRACKERS):
+            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
+    if args.scale_rewards != "mean" and "estimator" not in args.further:
+        asked = ESTIMATORS[args.scale_rewards]
+        said = f"scale_rewards = {args.scale_rewards!r} asks for {asked}, not MaxRL"
+        warnings.warn(f"{said}: leave it out for MaxRL", stacklevel=4)
 
 
 def chosen(args: MaxRLConfig, name: str, choices: dict) -> str:

@@ -87,7 +87,7 @@ for seed in SEEDS if BEST else ():
             TESTS[f"test-{where}-seed{seed}.json"] = evaluation(asked, models)
 
 
-def search():
+def searched_arms():
     """Every arm of the first seed on validation mazes."""
     rows = []
     for arm, seeds in sorted(runs("tail", steps=STEPS).items()):
@@ -139,6 +139,6 @@ def comparison(where: str):
 
 def tables():
     """The search, then every comparison that was tested."""
-    search()
+    searched_arms()
     for where in WHERE:
         comparison(where)

@@ -203,8 +203,8 @@ def samples(shard: bool, mine: list[int]) -> dict:
                 if p.grad is not None:
                     p.data.sub_(p.grad, alpha=0.5)
         results[name, "counts"] = [
-            judge_samples(ours, tiny.Parity(), [4], 6)[0].tolist(),  # nothing for rank 1
-            judge_samples(ours, tiny.Parity(), [3, 0, 5, 4, 2], 6, seed=9)[0].tolist(),
+            judge_samples(ours, tiny.Parity(), [4], 6)[0].sum(1).tolist(),  # nothing for rank 1
+            judge_samples(ours, tiny.Parity(), [3, 0, 5, 4, 2], 6, seed=9)[0].sum(1).tolist(),
         ]
     return results
 

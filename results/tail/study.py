@@ -69,7 +69,7 @@ RUNS = {
     | arms_from(*SEARCH, OTHER_K, ["2e-4"]),
 }
 # {method: rate} by pass@1 + pass@8 at the end of the search; stages of seeds once it is known.
-BEST: dict[str, str] = {}
+BEST: dict[str, str] = {"tailrl": "2e-4", "grpo": "2.5e-5", "rloo": "2.5e-5", "maxrl": "2.5e-5"}
 TESTS: dict[str, list[str]] = {}
 WHERE = [f"b{batches}-n{rollouts}" for rollouts in (32, 16) for batches in (30, 12)]
 for seed in SEEDS if BEST else ():

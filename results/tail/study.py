@@ -70,6 +70,7 @@ RUNS = {
 }
 # {method: rate} by pass@1 + pass@8 at the end of the search; stages of seeds once it is known.
 BEST: dict[str, str] = {"tailrl": "2e-4", "grpo": "2.5e-5", "rloo": "2.5e-5", "maxrl": "2.5e-5"}
+BEST |= {"pkpo-k8": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 WHERE = [f"b{batches}-n{rollouts}" for rollouts in (32, 16) for batches in (30, 12)]
 for seed in SEEDS if BEST else ():

@@ -229,6 +229,8 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
             hint = f"{', '.join(takers)} take it" if takers else "leave it out"
             hint = near(key, known, hint)
             raise TypeError(f"{name} takes no option {key!r} (got {value!r}); {hint}")
+        if key == "thresholds" and type(value) is not bool:
+            raise TypeError(f"{name} got thresholds={value!r}; use True or False")
         counted = key == count and value is not None
         if counted and (type(value) is not int or not 1 <= value <= (rollouts or value)):
             raise ValueError(

@@ -93,7 +93,8 @@ def print_table(results: dict, passes: Sequence[int], against: str):
         for name in filter(against.__ne__, names):
             differences = [difference(rates[against], rates[name]) for rates in columns.values()]
             print_row(name, width, differences, "+.3f")
-        print(in_samples(results, max(passes), against))
+        if said := in_samples(results, max(passes), against):
+            print(said)
 
 
 def measures(results: dict) -> dict[str, Callable]:
@@ -130,19 +131,23 @@ def print_row(name: str, width: int, columns: Iterable[tuple[float, float]], for
 
 
 def in_samples(results: dict, k: int, against: str) -> str:
-    """Return in how many samples one row reaches the others' pass@k (the paper's Figure 5)."""
+    """Return in how many samples one row reaches the others' pass@k (the paper's Figure 5), if that
+    is above 0.
+    """
     ks = powers(results["samples"] or results["classes"], [k])
     curves = {name: values.mean((0, 1)) for name, values in coverage(results, ks).items()}
     own = curves.pop(against)
     said = []
     for name, curve in curves.items():
+        if curve[ks.index(k)] == 0:
+            continue
         # Linear between powers of 2. The other row may have its pass@k with fewer samples than k.
         its = samples_to_match(ks, curve, curve)[ks.index(k)]
         need = samples_to_match(ks, curve, own)[ks.index(k)]
         few = "1 sample" if need == ks[0] else f"about {need:.3g} samples"
         few = few if need <= k else f"more than {k} samples"
         said.append(f"of {name} in {few} ({name} itself in {its:.3g})")
-    return f"{against} reaches the pass@{k} {', '.join(said)}."
+    return f"{against} reaches the pass@{k} {', '.join(said)}." if said else ""
 
 
 def where(results: dict) -> str:

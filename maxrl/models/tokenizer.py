@@ -119,6 +119,7 @@ class Tokenizer:
     def save(self, directory: str | Path) -> None:
         """Write the tokenizer's files into a checkpoint directory."""
         directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         # The library's own save() reports a full disk by other errors than OSError.
         write_text(directory / "tokenizer.json", self.backend.to_str(pretty=True))
         write_json(directory / "tokenizer_config.json", self.config)

@@ -16,8 +16,7 @@ from maxrl.system.errors import UsageError
 
 # Options that there were, and what does it now.
 REPLACED = {
-    "allow-fractional": "thresholds true takes rewards other than 0 and 1, as does the estimator "
-    "tailrl",
+    "allow-fractional": "use --thresholds true or --estimator tailrl for other rewards than 0 and 1",
 }
 
 

@@ -93,9 +93,11 @@ MONTHS = "(?:January|February|March|April|May|June|July|August|September|October
 CHANGES = re.compile(
     rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
     rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
-    r"|twice|double|triple|thrice|quadruple|pi|not|minus|plus|negative|below zero"
-    r"|root|(?:square|cube|reciprocal|inverse|opposite) of|log|ln|lg|sin|cos|tan|sqrt|factorial"
-    r"|choose|to the power|base|binary|octal|hexadecimal|mod|modulo|multiplied|divided"
+    r"|twice|double|triple|thrice|quadruple|pi|not|minus|plus|negative|below zero|negation"
+    r"|root|(?:square|cube|reciprocal|inverse|opposite|complement) of|log|logarithm|ln|lg|sqrt"
+    r"|(?:arc|a)?(?:sin|cos|tan)h?|(?:co)?(?:sine|tangent)|exp|factorial"
+    r"|absolute value|floor|ceiling|rounded|choose|to the power|base|binary|octal|hex|hexadecimal"
+    r"|mod|modulo|multiplied|divided"
     rf"|(?:times|by|over|point) (?:{COUNTS}))"
     rf"|{MONTHS}|[kMBein]|[x-z]+|abc?|bc|[A-Za-z]\()(?![{LETTER}])"
 )

@@ -178,8 +178,8 @@ def verify(prompt: str, response: str) -> float:
 def progress(prompt: str, response: str) -> float:
     """Partial credit for a response, in [0, 1], and 1 for a shortest path (TailRL's maze reward).
 
-    With the shortest path of L* moves, the walk of L moves and d moves left to the goal at its end,
-    the reward is
+    The walk ends at its first touch of the goal, or before DONE. With the shortest path of L*
+    moves, the walk of L moves and d moves left to the goal at its end, the reward is
 
         max(0, L* - d) / (2 L*)  +  L* / (2 L) if the walk reaches the goal
 

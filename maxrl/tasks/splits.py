@@ -14,7 +14,7 @@ WORDS = {
     "validation": "validation|valid|val|dev",
     "test": "test|testing|eval|evaluation",
 }
-SHARD = re.compile(r"-\d{5}-of-\d{5}")
+SHARD = re.compile(r"-\d{5}-of-(\d{5})")
 
 
 def data_files(name: str, split: str, alone: bool = True) -> list[Path]:
@@ -68,6 +68,13 @@ def files_in(folder: Path, split: str, alone: bool = True) -> list[Path]:
     if wordless:
         told = alone and not listed
     if len(sets) == 1 and told:
+        numbered = [found for file in mine if (found := SHARD.search(file.name))]
+        totals = {int(found[1]) for found in numbered}
+        if numbered and totals != {len(mine)}:
+            raise FileNotFoundError(
+                f"{folder} has {len(mine)} files for {split}, whose names say "
+                f"{' and '.join(map(str, sorted(totals)))}: complete them, or name a file"
+            )
         return [folder / file for file in mine]
     shown = sorted(map(str, sets.values() if len(sets) > 1 else mine or files))
     raise FileNotFoundError(

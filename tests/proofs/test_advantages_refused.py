@@ -38,6 +38,8 @@ grpo | 1 | {"ddof": 2} | ddof=2 | divisor N - 1
 OPTIONS = """
 maxrl_centered | 1 | {"thresholds": True} | thresholds | no option
 rloo | 1 | {"thresholds": True} | thresholds | no option
+maxrl | 1 | {"thresholds": "no"} | 'no' | True or False
+maxrl_order | 1 | {"order": 2, "thresholds": 1} | 1 | True or False
 maxrl_order | 1 | {} | needs order=
 maxrl_order | 1 | {"order": None} | needs order=
 pkpo | 1 | {} | needs k=

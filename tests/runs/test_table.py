@@ -17,3 +17,8 @@ def test_how_many_samples_match():
     assert re.search(r"pass@4 of base in 1 .*4\).* of best in more than 4 .*1\)", said)
     # Three of 8 are right, so that 6 samples always have one. Both rows need as many.
     assert re.findall(r"\d+", in_samples(6, "other", one=3, other=3)) == ["6"] * 3
+
+
+def test_nothing_is_said_of_a_row_that_solves_nothing():
+    assert in_samples(4, "mine", none=0, mine=4) == ""
+    assert "none" not in in_samples(4, "mine", none=0, some=1, mine=4)

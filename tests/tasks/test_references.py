@@ -327,3 +327,30 @@ def test_a_sample_without_a_readable_reference_does_not_refuse_the_run(monkeypat
         check_references(Prompts("train", given), "train", rewards)
     with pytest.raises(UsageError, match="5 of 5 references"):
         check_references(Prompts("train", given[:5]), "train", rewards)
+
+
+# Beside a number, functions and roundings change it; units and things do not.
+FUNCTIONS = """
+logarithm of 100
+sine of 5
+cosine of 0
+tangent of 45
+arctan 1
+tanh 1
+exp 5
+absolute value of -5
+floor of 5.5
+rounded 5.5
+negation of 5
+5 in hex
+"""
+
+
+@each("reference", FUNCTIONS)
+def test_a_function_of_a_number_is_not_the_number(reference):
+    assert answer_in(reference) == ""
+
+
+def test_units_that_look_like_functions():
+    for reference in ("5 sec", "5 seconds", "5 tons", "5 cots"):
+        assert verify_number(r"\boxed{5}", reference) == 1

@@ -9,6 +9,7 @@ import pytest
 from maxrl import MaxRLTrainer
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
+from maxrl.tasks.splits import files_in
 from tests.helpers.runs import passed
 from tests.helpers.tables import each, write
 from tests.repository.pages import PAGES
@@ -282,3 +283,21 @@ def test_no_program_sees_another_split(dice, shell, kind):
     trainer = MaxRLTrainer(str(dice), **rewards, train_dataset="DIR", eval_dataset="DIR")
     for task, name in ((trainer.task, "train"), (trainer.validation, "val")):
         assert [task[i].prompt for i in range(len(task))] == texts[name]
+
+
+SHARDS = """
+train-00000-of-00003.parquet
+train-00000-of-00001.parquet train-00000-of-00002.parquet train-00001-of-00002.parquet
+train-00000-of-00002.parquet train-00001-of-00003.parquet
+"""
+
+
+@each("names", SHARDS)
+def test_shards_that_are_missing_or_doubled(names, tmp_path):
+    """A part of a set is not trained on as if it were the whole."""
+    for name in names.split():
+        (tmp_path / name).touch()
+    (tmp_path / "test-00000-of-00001.parquet").touch()
+    with pytest.raises(FileNotFoundError, match="whose names say"):
+        files_in(tmp_path, "train")
+    assert [file.name for file in files_in(tmp_path, "test")] == ["test-00000-of-00001.parquet"]

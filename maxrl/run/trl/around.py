@@ -59,6 +59,9 @@ class Around:
     def __init__(self) -> None:
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0, best_metric=None)
         self.state.is_world_process_zero = self.is_world_process_zero()
+        self.state.is_local_process_zero = self.is_local_process_zero()
+        self.state.best_model_checkpoint = None  # every checkpoint is kept
+        self.state.total_flos = 0.0
         self.control = SimpleNamespace(should_training_stop=False)
         self.callbacks: list[Any] = []
 

@@ -16,7 +16,7 @@ from maxrl.system.errors import UsageError
 
 # Options that there were, and what does it now.
 REPLACED = {
-    "allow-fractional": "use --thresholds true or --estimator tailrl for other rewards than 0 and 1",
+    "allow-fractional": "use --thresholds true, or --estimator tailrl",
 }
 
 

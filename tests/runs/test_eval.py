@@ -82,6 +82,13 @@ def test_seeds_share_a_row(dice, other, evaluate):
     assert len(re.findall(r"^two (?: *\d|minus)", said, re.M)) == 2
 
 
+def test_one_checkpoint_is_one_seed(dice, other, shell, evaluate):
+    """Twice it would have an interval of width 0; two names may share it."""
+    refused(shell("eval.py", f"two={dice}", f"two={dice}", f"b={other}", *UP), "twice as two")
+    said, _ = evaluate(f"a={dice}", f"b={dice}", *UP)
+    assert "+0.000 ± 0.000" in said
+
+
 def test_a_prompt_without_a_verdict_leaves_all_rows(judges, dice, other, evaluate, shell):
     """It is neither right nor wrong, of no row, so that these stay paired; and it is said."""
     ask = (f"base={dice}", f"other={other}", *UP, "--reward")

@@ -234,8 +234,12 @@ def in_buckets(module: nn.Module) -> bool:
 def synchronised(module: nn.Module, now: bool) -> AbstractContextManager:
     """Return the context of a forward and its backward; DDP averages gradients only if `now`.
 
-    fully_shard averages after every backward, because whole gradients would pile up until the last.
+    fully_shard averages after every backward, because whole gradients would pile up until the last,
+    but between nodes, where the slices are added up, only if `now`.
     """
     if isinstance(module, DistributedDataParallel) and not now:
         return module.no_sync()
+    between_nodes = getattr(module, "set_requires_all_reduce", None)
+    if between_nodes:
+        between_nodes(now)
     return contextlib.nullcontext()

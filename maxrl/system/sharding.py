@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from maxrl.system.distributed import rank
+from maxrl.system.distributed import gathered, launched, rank
 
 
 def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
@@ -20,7 +20,8 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
 
     A block is gathered only while it runs forward or backward, and the rest of the module from its
     forward to the end of its backward, so that a device holds its slices and one block. Gradients
-    are averaged over the ranks.
+    are averaged over the ranks. On several nodes each node has the whole module, divided among its
+    ranks, because the network between nodes would carry every gathered block.
 
     Weights are gathered in float32: MixedPrecisionPolicy's param_dtype would also round norms and
     embeddings, which autocast leaves alone.
@@ -30,13 +31,12 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
     `Gathered`. ValueError without a process group.
     """
     # Imported here because only a sharded model needs these modules, which load slowly.
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     if not dist.is_initialized():
         raise ValueError("sharding a model needs a process group: start with torchrun")
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    mesh = mesh_of_nodes(kind)
     for parameter in module.parameters():
         full = parameter.detach().to(kind)
         dist.broadcast(full, 0)
@@ -47,6 +47,22 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
     for part in (*blocks, module):
         fully_shard(part, mesh=mesh, mp_policy=numbers)
     return module
+
+
+def mesh_of_nodes(kind: str) -> Any:
+    """Return a mesh of (nodes, ranks of a node), of which fully_shard divides a model along the
+    last dimension; one of (ranks,) on a single node or where the nodes have unequal numbers.
+
+    A launcher sets LOCAL_WORLD_SIZE and numbers the ranks of a node one after another.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    world = dist.get_world_size()
+    local = gathered([launched("LOCAL_WORLD_SIZE", world)])  # (ranks, 1)
+    size = int(local.min())
+    if size == local.max() < world and world % size == 0:
+        return init_device_mesh(kind, (world // size, size), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(kind, (world,))
 
 
 class Gathered:

@@ -110,8 +110,22 @@ class Forked(NURSERY.Process):
 
 def two_ranks(*words) -> list[Forked]:
     """Start a script on two ranks without a launcher, which would end one with the other."""
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [Forked(*words, env=group | {"RANK": r, "LOCAL_RANK": r}) for r in "01"]
+    return ranks_of_nodes(1, 2, *words)
+
+
+def ranks_of_nodes(nodes: int, local: int, *words) -> list[Forked]:
+    """Start a script on so many ranks of each node, as a launcher numbers them."""
+    group = {
+        "WORLD_SIZE": str(nodes * local),
+        "LOCAL_WORLD_SIZE": str(local),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    started = []
+    for number in range(nodes * local):
+        place = {"RANK": str(number), "LOCAL_RANK": str(number % local)}
+        started.append(Forked(*words, env=group | place))
+    return started
 
 
 def fail(process, why: str):

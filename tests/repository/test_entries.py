@@ -66,6 +66,7 @@ STARTED = {
     "tests/gpu/pretended/settings.py": "tests/gpu/test_pretended.py",
     "tests/helpers/busy.py": "--help",
     "tests/ranks/worker.py": "tests/ranks/test_distributed.py",
+    "tests/ranks/nodes.py": "tests/ranks/test_nodes.py",
     "tests/repository/machines.py": "tests/repository/test_entries.py",
     "tests/repository/mutations.py": "--help",
     "tests/tasks/verdicts.py": "tests/tasks/test_verify_math.py",

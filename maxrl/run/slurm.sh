@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --nodes=4 --ntasks-per-node=8 --gpus-per-node=8 --cpus-per-task=8 --time=24:00:00
-#SBATCH --signal=USR1@300 --requeue --open-mode=append
+#SBATCH --signal=USR1@600 --requeue --open-mode=append
 . .venv/bin/activate                         # sbatch starts in the directory in which it was typed
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) MASTER_PORT=29500
 srun --cpus-per-task=8 --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID \

@@ -3,9 +3,12 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from maxrl.sampling.memory import out_of_memory
 
 
 class CudaGraph:
@@ -20,57 +23,65 @@ class CudaGraph:
     failed = False
     # One for the process: a block of memory is used again by the stream it was made for alone.
     side: torch.cuda.Stream | None = None
-    # Its memory is that of the next one, so that waves, rounds and evaluations take no more.
-    newest: torch.cuda.CUDAGraph | None = None
+    # What the function allocates, so that waves, rounds and evaluations take no more than one.
+    pool: Any = None  # a torch.cuda.MemPool
 
     def __init__(self, function: Callable[[], None], device: torch.device, wanted: bool = True):
         self.function = function
         self.used = wanted and device.type == "cuda" and not CudaGraph.failed
         self.graph: torch.cuda.CUDAGraph | None = None
         self.shape: torch.Size | None = None
-        self.captured = False
-        if self.used and not CudaGraph.side:
-            CudaGraph.side = torch.cuda.Stream()
+        if self.used:
+            CudaGraph.side = CudaGraph.side or torch.cuda.Stream()
+            CudaGraph.pool = CudaGraph.pool or torch.cuda.MemPool()
 
     def __call__(self, shape: torch.Size) -> None:
         """Run the function once; another shape means other tensors."""
         if not self.used:
             self.function()
         elif shape != self.shape:
-            # Not captured, because libraries set themselves up in their first call.
+            # Not captured, because libraries set themselves up in their first call. It leaves the
+            # memory in the pool that the capture needs.
             self.shape = shape
-            self.captured = False
-            with self.side_stream():
+            self.graph = None
+            with self.side_stream(), torch.cuda.use_mem_pool(CudaGraph.pool):
                 self.function()
-        elif self.captured or self.captures():
+        elif self.graph or self.captures():
             assert self.graph
             self.graph.replay()
         else:
             self.function()
 
-    def captures(self) -> bool:
+    def captures(self, again: bool = True) -> bool:
         """Capture the function; if that fails, warn, return False and never try again."""
         try:
             self.graph = self.capture()
-            self.captured = True
-        except torch.OutOfMemoryError:
-            # Fewer rollouts at once may have room.
-            raise
         except RuntimeError as error:
-            said = str(error).partition("\n")[0]
-            warnings.warn(f"sampling goes on without CUDA graphs, slower: {said}", stacklevel=2)
-            CudaGraph.failed = True
-            self.used = False
-        return self.captured
+            if not out_of_memory(error):
+                said = str(error).partition("\n")[0]
+                # torch, up to 2.13, keeps the memory of such a capture until the process ends.
+                warnings.warn(
+                    "sampling goes on without CUDA graphs, slower and with less memory: restart "
+                    f"with --cuda-graphs false ({said})",
+                    stacklevel=2,
+                )
+                CudaGraph.failed = True
+                self.used = False
+            elif not again:
+                # Fewer rollouts at once may have room.
+                raise
+        if self.graph or not self.used:
+            return self.used
+        # A capture may not free what others have cached. It has run nothing.
+        torch.cuda.empty_cache()
+        return self.captures(again=False)
 
     def capture(self) -> torch.cuda.CUDAGraph:
         """Record the function, which runs nothing."""
         graph = torch.cuda.CUDAGraph()
-        # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would
-        # also empty the memory that training keeps.
-        memory = CudaGraph.newest.pool() if CudaGraph.newest else None
+        # `torch.cuda.graph` would also empty the memory that training keeps.
         with self.side_stream():
-            graph.capture_begin(memory, capture_error_mode="thread_local")
+            graph.capture_begin(CudaGraph.pool.id, capture_error_mode="thread_local")
             try:
                 self.function()
             except BaseException:
@@ -79,7 +90,6 @@ class CudaGraph:
                     graph.capture_end()
                 raise
             graph.capture_end()
-        CudaGraph.newest = graph
         return graph
 
     @contextmanager
@@ -93,8 +103,8 @@ class CudaGraph:
 
 
 def forget_graphs() -> None:
-    """Forget the newest graph and its memory: the model is another one, or is about to change."""
-    CudaGraph.newest = None
+    """Free the memory of graphs, which have ended: it is for the gradient, or another model."""
+    CudaGraph.pool = None
 
 
 class Late:

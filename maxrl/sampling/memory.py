@@ -30,19 +30,25 @@ def in_waves(
         try:
             waves.append(joined([sample(prompts, part) for part in columns], 1))
             g = prompts.stop
+            continue
         except RuntimeError as error:
             full = isinstance(error, CacheFull)
             if max_rows == 1 or not (full or out_of_memory(error)):
                 raise
-            max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
-            if not full:
-                warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
+        max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
+        if not full:
+            warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
+            # What the wave has left would be used by its own streams and pools alone.
+            torch.cuda.empty_cache()
     return joined(waves)
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether memory ran out, on a GPU or on a CPU, whose error has no class of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Whether memory ran out, on a GPU or on a CPU, or in the set-up of a CUDA graph; only the
+    first has a class of its own.
+    """
+    words = ("CUDA error: out of memory", "can't allocate memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(w in str(error) for w in words)
 
 
 def cache_bytes(config: TransformerConfig, max_tokens: int, element_size: int) -> int:

@@ -35,6 +35,7 @@ from maxrl.system.errors import RunError
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
 SHRINK_AT = 0.75  # ended rows are dropped if what is kept is at most this share of all rows
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
+SORTED_BYTES = 50  # the same with top-p, which sorts probabilities with their indices
 
 
 @dataclass
@@ -104,7 +105,8 @@ def generate(
     """
     max_tokens = uniforms.shape[2]
     check_prompts(model, prompts, max_tokens)
-    state = prefill(model, prompts, uniforms, budget)
+    logit_bytes = SORTED_BYTES if sampling.get("top_p", 1.0) < 1 else LOGIT_BYTES
+    state = prefill(model, prompts, uniforms, budget, logit_bytes)
     device = state.row_ids.device
     stop = torch.tensor(sorted(stop_tokens)).to(device, non_blocking=True)
     draw_next = CudaGraph(lambda: decode_step(model, state, **sampling), device, cuda_graphs)
@@ -134,6 +136,7 @@ def prefill(
     prompts: Sequence[Tensor],
     uniforms: Tensor,
     budget: float = torch.inf,
+    logit_bytes: int = LOGIT_BYTES,
 ) -> State:
     """Encode all prompts and return the State of all P N rows, before their first token."""
     weight = model.lm_head.weight
@@ -142,7 +145,7 @@ def prefill(
     uniforms = uniforms.to(device, non_blocking=True).flatten(0, 1)  # (P N, max_tokens)
     # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
-    logits = LOGIT_BYTES * len(weight)
+    logits = logit_bytes * len(weight)
     cache = Cache(model.encode(prefix), prefix_lengths, N, budget, logits)
     # A copy, because every step writes its tokens into it.
     current = last[:, None].repeat(1, N)  # (P, N)

@@ -47,6 +47,8 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
             torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
+        # Products of few rows would add in bfloat16: other log-probabilities than in training.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         # cuDNN times its kernels once per input size, and images have one size.
         torch.backends.cudnn.benchmark = not deterministic
     if deterministic:

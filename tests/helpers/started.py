@@ -1,5 +1,6 @@
 """Runs that tests start: as processes, or as much of one as a logger needs."""
 
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -129,9 +130,12 @@ def ranks_of_nodes(nodes: int, local: int, *words) -> list[Forked]:
 
 
 def fail(process, why: str):
-    """Kill a process with those that it has forked, which would keep the pipe open."""
-    os.killpg(process.pid, signal.SIGKILL)
-    pytest.fail(f"{why}: {process.communicate()[0]}")
+    """End a process with those that it has started, which would keep the pipe open."""
+    # torchrun ends its ranks, which are in no group with it, if it can: within half a minute.
+    for number, seconds in ((signal.SIGTERM, 40), (signal.SIGKILL, None)):
+        with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
+            os.killpg(process.pid, number)
+            pytest.fail(f"{why}: {process.communicate(timeout=seconds)[0]}")
 
 
 def ended(process, seconds=300) -> tuple[int, str]:

@@ -88,7 +88,7 @@ def test_at_the_edge_of_a_block(step):
 def gpu(monkeypatch):
     """A stand-in for a GPU: the names of CUDA that graphs use."""
     monkeypatch.setattr(CudaGraph, "failed", False)
-    for name in ("CUDAGraph", "Stream", "stream", "current_stream"):
+    for name in ("CUDAGraph", "Stream", "stream", "current_stream", "MemPool", "use_mem_pool"):
         monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     return torch.device("cuda")
 
@@ -137,15 +137,29 @@ def test_graphs_and_their_failure_change_no_token(wanted, fails, gpu, monkeypatc
     assert ("replay" in calls) == (wanted and not fails)
     if fails:
         assert captures == len(warned) == wanted
+        assert all("--cuda-graphs false" in str(warning.message) for warning in warned)
 
 
-def test_memory_that_runs_out_in_a_capture(gpu):
-    """It is reported as what it is, so that fewer rollouts are tried and graphs stay in use."""
+@pytest.mark.parametrize(
+    "full", [torch.OutOfMemoryError("full"), RuntimeError("CUDA error: out of memory\nand more")]
+)
+@pytest.mark.parametrize("again", [True, False])
+def test_memory_that_runs_out_in_a_capture(full, again, gpu, monkeypatch):
+    """What others have cached is freed, and it is tried once more. Then it is reported as what it
+    is, so that fewer rollouts are tried and graphs stay in use.
+    """
+    emptied = mock.Mock()
+    monkeypatch.setattr(torch.cuda, "empty_cache", emptied)
     # A capture in which something has failed cannot be ended either.
-    torch.cuda.CUDAGraph().capture_end.side_effect = RuntimeError("nothing was captured")
-    full = mock.Mock(side_effect=[None, torch.OutOfMemoryError("full")])
-    graph = CudaGraph(full, gpu)
+    torch.cuda.CUDAGraph().capture_end.side_effect = [RuntimeError("nothing was captured"), None]
+    step = mock.Mock(side_effect=[None, full, full if again else None])
+    graph = CudaGraph(step, gpu)
     graph(torch.Size([1]))
-    with pytest.raises(torch.OutOfMemoryError, match="full"):
+    if again:
+        with pytest.raises(type(full), match="full|out of memory"):
+            graph(torch.Size([1]))
+    else:
         graph(torch.Size([1]))
+        assert graph.graph.replay.call_count == 1
+    assert emptied.call_count == 1
     assert not CudaGraph.failed

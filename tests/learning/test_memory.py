@@ -1,5 +1,7 @@
 """Memory limits change no gradient and no rollout, and --dry-run plans what is measured."""
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -140,6 +142,21 @@ def test_a_budget_changes_no_rollout(monkeypatch):
     assert waves[0] == 1
     assert waves == sorted(waves)
     assert waves[-1] >= 20
+
+
+def test_a_budget_counts_the_sort_of_top_p():
+    """So that fewer rows fit; the rollouts are those of all rows."""
+    policy = tiny.policy(max_tokens=8)
+    examples = tiny.examples("UP", "DOWN LEFT")
+    row = cache_bytes(policy.model.config, 8, 8) + 32 * LOGIT_BYTES
+    # All rows at once, or an attempt and then two waves.
+    for top_p, attempts in ((1.0, 1), (0.5, 3)):
+        policy.kv_memory_gb = 0
+        reference = policy.rollout(examples, 4, top_p=top_p)
+        policy.kv_memory_gb = 8 * row / GIB
+        with mock.patch.object(sampler, "prefill", wraps=sampler.prefill) as prefills:
+            tiny.same(policy.rollout(examples, 4, top_p=top_p), reference)
+        assert prefills.call_count == attempts
 
 
 def test_a_full_budget_is_not_remembered(monkeypatch):

@@ -56,6 +56,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     yield asked
     torch.backends.cuda.enable_cudnn_sdp(True)
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     torch.use_deterministic_algorithms(False)
 
 
@@ -64,6 +65,7 @@ def test_settings_of_a_gpu(gpu, deterministic):
     assert distributed.setup("auto", deterministic)[2].type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert torch.backends.cuda.flash_sdp_enabled()
+    assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     assert torch.backends.cudnn.benchmark is not deterministic
     assert gpu == ["expandable_segments:True"]
 

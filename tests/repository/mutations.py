@@ -2,6 +2,7 @@
 
     python -m tests.repository.mutations runs/before.json                       draw and try
     python -m tests.repository.mutations runs/after.json --of runs/before.json  the same once more
+    python -m tests.repository.mutations runs/gpu.json --of tests/gpu/mutations.json  those of a GPU
 
 In a copy of the tree one operator, comparison, constant, condition or statement at a time is
 changed, and the tests that cover the file run until the first one fails. A mutation is kept as
@@ -207,6 +208,11 @@ def killed_by(root: Path, tests: str) -> str:
     return failed[1] if failed else said.strip().splitlines()[-1]
 
 
+def tests_of(mutation: dict) -> str:
+    """What covers a mutation: the tests that it names itself, or those of its file."""
+    return mutation.get("tests") or TESTS[mutation["file"]]
+
+
 def tried(root: Path, mutation: dict) -> str:
     """Return what notices a mutation: a test, or that it is gone, or has survived."""
     found = applied(root, mutation)
@@ -215,7 +221,7 @@ def tried(root: Path, mutation: dict) -> str:
     path, text = found
     original = path.read_text()
     path.write_text(text)
-    killer = killed_by(root, TESTS[mutation["file"]])
+    killer = killed_by(root, tests_of(mutation))
     path.write_text(original)
     return killer or "survived"
 
@@ -247,7 +253,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         root = Path(root)
         copied(root)
-        for tests in TESTS.values():
+        for tests in {tests_of(mutation): None for mutation in mutations}:
             failed = killed_by(root, tests)
             assert not failed, f"{failed} fails without a mutation"
         for mutation in mutations:
@@ -259,7 +265,7 @@ def main() -> None:
     print("| file | line | mutation | killed by | s |\n|---|---|---|---|---|")
     for mutation in mutations:
         change = " ".join(mutation["change"].replace("|", "\\|").split())
-        row = [mutation["file"], mutation["line"], f"`{change}`", mutation["by"]]
+        row = [mutation["file"], mutation.get("line"), f"`{change}`", mutation["by"]]
         print("|", " | ".join(map(str, [*row, mutation["seconds"]])), "|")
 
 

@@ -7,6 +7,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 #include <unistd.h>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -15,7 +17,7 @@ namespace {
 constexpr auto KEY = DispatchKey::CUDA;
 const Device GPU(kCUDA, 0);
 std::mutex guard;
-std::unordered_map<void*, size_t> live, pinned;
+std::unordered_map<void*, size_t> pinned;
 int64_t now = 0, peak = 0, limit = 0, operations = 0;
 // Of operations: those that may mix devices, those without a kernel, those that wait, those that
 // are not deterministic.
@@ -36,25 +38,92 @@ void event(const char* kind, const std::string& name) {
   Py_XDECREF(done); Py_XDECREF(module);
   PyGILState_Release(state);
 }
-void charge(void* p, size_t n) {
+// Order on streams: what a stream knows of the others is how many of their operations it comes after.
+using Clock = std::map<int64_t, int64_t>;
+std::map<int64_t, Clock> clocks;
+Clock on_the_host;  // an operation is issued after what the host has waited for
+std::map<int64_t, Clock> events;
+thread_local int64_t stream = 0;
+void merge(Clock& into, const Clock& from) { for (auto& [s, n] : from) into[s] = std::max(into[s], n); }
+
+// Memory as torch's caching allocator keeps it, but without sizes of blocks and gaps between them:
+// what is freed is used again by its stream and its pool (0: none) alone, until it is released.
+// That happens outside of captures and pools, for pools that no MemPool and no graph holds.
+struct Key { int64_t pool, stream; bool operator<(const Key& o) const { return std::tie(pool, stream) < std::tie(o.pool, o.stream); } };
+struct Amount { int64_t live = 0, reserved = 0; };
+struct Block { int64_t size; Key key; std::shared_ptr<void> bytes; int64_t writer, when; };
+std::map<Key, Amount> amounts;
+std::map<int64_t, int64_t> holders;  // of each pool
+std::unordered_map<void*, Block> live;
+int64_t pool = 0, reserved = 0, most_reserved = 0;
+void release_unused(int64_t only = 0) {
+  for (auto& [key, amount] : amounts)
+    if (only ? key.pool == only && !holders[only] : !key.pool || !holders[key.pool]) {
+      reserved -= amount.reserved - amount.live;
+      amount.reserved = amount.live;
+    }
+}
+void empty_cache() {
   std::lock_guard<std::mutex> hold(guard);
-  TORCH_CHECK_WITH(OutOfMemoryError, !limit || now + (int64_t)n <= limit, "CUDA out of memory. Tried to allocate ", n, " bytes.");
-  if (n) { live[p] = n; now += n; peak = std::max(peak, now); }
+  if (!capturing && !pool) release_unused();
+}
+void hold_pool(int64_t id, int64_t more, bool empty) {
+  std::lock_guard<std::mutex> hold(guard);
+  if (!(holders[id] += more) && empty) release_unused(id);
+}
+void use_pool(int64_t id) { pool = id; }
+void charge(void* p, size_t n, std::shared_ptr<void> bytes) {
+  std::lock_guard<std::mutex> hold(guard);
+  if (!n) return;
+  Key key{pool, stream};
+  auto& amount = amounts[key];
+  auto more = [&] { return std::max<int64_t>(0, amount.live + n - amount.reserved); };
+  if (limit && reserved + more() > limit && !capturing && !pool) release_unused();
+  TORCH_CHECK_WITH(OutOfMemoryError, !limit || reserved + more() <= limit, "CUDA out of memory. Tried to allocate ", n, " bytes.");
+  reserved += more(); amount.reserved += more(); amount.live += n;
+  most_reserved = std::max(most_reserved, reserved);
+  live[p] = {(int64_t)n, key, std::move(bytes), 0, 0};
+  now += n; peak = std::max(peak, now);
 }
 void discharge(void* p) {
   std::lock_guard<std::mutex> hold(guard);
   auto found = live.find(p);
-  if (found != live.end()) { now -= found->second; live.erase(found); }
+  if (found == live.end()) return;
+  now -= found->second.size; amounts[found->second.key].live -= found->second.size;
+  live.erase(found);
 }
-void release(void* p) { discharge(p); std::free(p); }
+// An operation of the current stream reads or writes a tensor. What another stream has written is
+// there if this stream, or the host, has waited for it.
+void use(const Tensor& t, bool writes, const std::string& name) {
+  if (capturing || !t.defined() || !t.has_storage()) return;
+  std::lock_guard<std::mutex> hold(guard);
+  auto found = live.find(t.storage().mutable_data());
+  if (found == live.end()) return;
+  auto& [size, key, bytes, writer, when] = found->second;
+  auto& clock = clocks[stream];
+  TORCH_CHECK(writer == stream || std::max(clock[writer], on_the_host[writer]) >= when, name, " on stream ", stream, " of a tensor that stream ", writer, " has written, without a wait between them");
+  if (writes) { writer = stream; when = ++clock[stream]; }
+}
+void wait_for(int64_t waiting, int64_t other) { std::lock_guard<std::mutex> hold(guard); merge(clocks[waiting], clocks[other]); }
+void record_event(int64_t event, int64_t on) { std::lock_guard<std::mutex> hold(guard); events[event] = clocks[on]; }
+void wait_event(int64_t waiting, int64_t event) { std::lock_guard<std::mutex> hold(guard); merge(clocks[waiting], events[event]); }
+void set_stream(int64_t id) { stream = id; }
+// Copies to pinned memory, which arrive when the host waits.
+std::vector<std::pair<Tensor, Tensor>> late;
+void host_waits() {
+  { std::lock_guard<std::mutex> hold(guard); for (auto& [s, clock] : clocks) merge(on_the_host, clock); }
+  for (auto& [to, from] : late) to.copy_(from);
+  late.clear();
+}
 struct Memory : c10::Allocator {
   DataPtr allocate(size_t n) override {
     own();
-    void* p = n ? std::aligned_alloc(64, (n + 63) / 64 * 64) : nullptr;
-    charge(p, n);
-    return {p, p, &release, GPU};
+    std::shared_ptr<void> bytes(n ? std::aligned_alloc(64, (n + 63) / 64 * 64) : nullptr, &std::free);
+    void* p = bytes.get();
+    charge(p, n, std::move(bytes));
+    return {p, p, &discharge, GPU};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  c10::DeleterFnPtr raw_deleter() const override { return &discharge; }
   void copy_data(void* to, const void* from, size_t n) const override { default_copy_data(to, from, n); }
 } memory;
 void unpin(void* p) { { std::lock_guard<std::mutex> hold(guard); pinned.erase(p); } std::free(p); }
@@ -72,7 +141,6 @@ bool is_pinned(const void* p) {
   for (auto& [at, n] : pinned) if (p >= at && p < (char*)at + n) return true;
   return false;
 }
-thread_local int64_t stream = 0;
 struct Guard : c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return kCUDA; }
   Device exchangeDevice(Device) const override { return GPU; }
@@ -84,8 +152,12 @@ struct Guard : c10::impl::DeviceGuardImplInterface {
   Stream getNewStream(Device, int) const override { return Stream(Stream::UNSAFE, GPU, 1); }
   Stream exchangeStream(Stream s) const override { auto old = stream; stream = s.id(); return Stream(Stream::UNSAFE, GPU, old); }
   DeviceIndex deviceCount() const noexcept override { return 1; }
-  void record(void** e, const Stream&, const DeviceIndex, const c10::EventFlag) const override { *e = (void*)1; }
-  void block(void*, const Stream&) const override {}
+  void record(void** e, const Stream& s, const DeviceIndex, const c10::EventFlag) const override {
+    static std::atomic<int64_t> made{0};
+    if (!*e) *e = (void*)-++made;
+    record_event((int64_t)*e, s.id());
+  }
+  void block(void* e, const Stream& s) const override { wait_event(s.id(), (int64_t)e); }
   bool queryEvent(void*) const override { return true; }
   bool queryStream(const Stream&) const override { return true; }
   void synchronizeStream(const Stream&) const override { event("to host", "stream.synchronize"); }
@@ -108,12 +180,14 @@ struct CUDAHooks : CUDAHooksInterface {
   Allocator* getPinnedMemoryAllocator() const override { return &pinning; }
   Device getDeviceFromPtr(void*) const override { return GPU; }
 };
-// An alias on the host of a tensor of the device. It keeps the storage.
+// An alias on the host of a tensor of the device. It keeps the bytes, not their place in the
+// device's memory: what a graph has recorded is free for others, as on a GPU.
 Tensor host(const Tensor& t) {
-  auto kept = new Storage(t.storage());
-  void* p = kept->mutable_data();
-  DataPtr data(p, kept, [](void* s) { delete (Storage*)s; }, Device(kCPU));
-  auto s = c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), kept->nbytes(), std::move(data), c10::GetAllocator(kCPU), true);
+  void* p = t.storage().mutable_data();
+  auto kept = new std::shared_ptr<void>();
+  { std::lock_guard<std::mutex> hold(guard); auto found = live.find(p); if (found != live.end()) *kept = found->second.bytes; }
+  DataPtr data(p, kept, [](void* s) { delete (std::shared_ptr<void>*)s; }, Device(kCPU));
+  auto s = c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), t.storage().nbytes(), std::move(data), c10::GetAllocator(kCPU), true);
   auto r = at::detail::make_tensor<TensorImpl>(Storage(s), DispatchKeySet(DispatchKey::CPU), t.dtype());
   r.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
   return r;
@@ -124,8 +198,9 @@ Tensor like(Storage s, const Tensor& t) {
   return r;
 }
 DataPtr adopted(const Storage& s) {
-  charge(s.mutable_data(), s.nbytes());
-  return DataPtr(s.mutable_data(), new Storage(s), [](void* kept) { discharge(((Storage*)kept)->mutable_data()); delete (Storage*)kept; }, GPU);
+  void* p = s.mutable_data();
+  charge(p, s.nbytes(), std::shared_ptr<void>(p, [s](void*) {}));
+  return DataPtr(p, p, &discharge, GPU);
 }
 Tensor on_device(const Tensor& t) {
   Storage s = t.storage();
@@ -186,6 +261,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (v.isDevice() && v.toDevice().is_cuda()) v = Device(kCPU);
     v = mapped(v, to_host);
   }
+  for (size_t i = 0; i < in.size(); ++i) {
+    auto alias = schema.arguments()[i].alias_info();
+    mapped(in[i], [&](const Tensor& t) { use(t, alias && alias->isWrite(), name); return t; });
+  }
   torch::jit::Stack work(in.begin(), in.end());
   op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &work);
   for (auto& [d, h] : pairs) {
@@ -204,7 +283,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     v = mapped(v, [&](const Tensor& t) -> Tensor {
       for (auto& [d, h] : pairs) if (h.unsafeGetTensorImpl() == t.unsafeGetTensorImpl()) return d;
       for (auto& [d, h] : pairs) if (h.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl()) return like(d.storage(), t);
-      return t.is_cuda() ? t : on_device(t);
+      if (t.is_cuda()) return t;
+      Tensor made = on_device(t);
+      use(made, true, name);
+      return made;
     });
     stack->push_back(std::move(v));
   }
@@ -222,14 +304,21 @@ Tensor& copy_device(Tensor& self, const Tensor& from, bool non_blocking) {
   if (in && !out && !non_blocking) event("to device", "copy_");
   if (in && !out && non_blocking && !is_pinned(from.storage().data())) event("pageable", "copy_");
   own();
+  use(from, false, "copy_");
+  use(self, true, "copy_");
   Tensor h = in ? host(self) : self, f = out ? host(from) : from;
   h.copy_(f);
+  if (out && !in && non_blocking && is_pinned(self.storage().data())) {
+    // Until the host waits nothing has arrived.
+    late.emplace_back(h, h.clone());
+    memset(h.data_ptr(), 0, h.nbytes());
+  }
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   if (capturing) tapes[capturing].push_back({op, {h, f, false}, {h}});
   return self;
 }
 void record_device(Tensor&, c10::Stream) {}
-Tensor host_of(const Tensor& t) { return t.is_cuda() ? host(t.detach()) : t; }
+Tensor host_of(const Tensor& t) { use(t, true, "a collective"); return t.is_cuda() ? host(t.detach()) : t; }
 void resize_storage(c10::Storage storage, int64_t n) {
   auto s = storage.unsafeGetStorageImpl();
   auto fresh = memory.allocate(n);
@@ -242,7 +331,7 @@ std::vector<std::pair<void*, std::string>> kept;
 void begin(int64_t id) {
   TORCH_CHECK(!capturing, "a capture is under way");
   tapes[id].clear(); kept.clear();
-  for (auto& [p, n] : live) kept.emplace_back(p, std::string((char*)p, n));
+  for (auto& [p, block] : live) kept.emplace_back(p, std::string((char*)p, block.size));
   capturing = id;
 }
 void end() {
@@ -253,6 +342,8 @@ void forget(int64_t id) { tapes.erase(id); }
 void replay(int64_t id) {
   at::NoGradGuard no;
   for (auto& step : tapes.at(id)) {
+    for (auto* part : {&step.in, &step.out})
+      for (auto& v : *part) mapped(v, [&](const Tensor& t) { use(t, part == &step.out, step.op.schema().name()); return t; });
     torch::jit::Stack work(step.in.begin(), step.in.end());
     step.op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &work);
     for (size_t i = 0; i < work.size(); ++i) {
@@ -262,8 +353,9 @@ void replay(int64_t id) {
     }
   }
 }
-std::vector<int64_t> numbers() { return {now, peak, operations, (int64_t)live.size()}; }
-void reset(int64_t new_limit) { peak = now; if (new_limit >= 0) limit = new_limit; }
+int64_t in_pools() { int64_t sum = 0; for (auto& [key, amount] : amounts) sum += key.pool ? amount.reserved : 0; return sum; }
+std::vector<int64_t> numbers() { return {now, peak, reserved, most_reserved, in_pools(), operations}; }
+void reset(int64_t new_limit) { peak = now; most_reserved = reserved; if (new_limit >= 0) limit = new_limit; }
 void name_sets(std::string kind, std::vector<std::string> names) {
   auto& chosen = kind == "mixing" ? mixing : kind == "absent" ? absent : kind == "shapes" ? shapes : random_order;
   chosen = {names.begin(), names.end()};
@@ -284,5 +376,7 @@ void hook() {
 TORCH_LIBRARY(pretended, m) {
   m.def("hook", hook);
   m.def("host", host_of); m.def("resize_storage", resize_storage); m.def("numbers", numbers); m.def("reset", reset);
+  m.def("empty_cache", empty_cache); m.def("hold_pool", hold_pool); m.def("use_pool", use_pool);
+  m.def("set_stream", set_stream); m.def("wait_for", wait_for); m.def("record_event", record_event); m.def("wait_event", wait_event); m.def("host_waits", host_waits);
   m.def("begin", begin); m.def("end", end); m.def("forget", forget); m.def("replay", replay); m.def("name_sets", name_sets);
 }

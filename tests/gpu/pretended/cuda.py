@@ -7,10 +7,15 @@ key, storage and device of CUDA, and their bytes lie in host memory: a boxed fal
 runs every operation on aliases of the same bytes by the CPU kernel, so that values are those of a
 CPU run.
 
+Memory is kept as torch's allocator keeps it: what is freed is used again by its stream and pool
+alone until it is released. No allocation in a capture releases any, nor one in a pool (torch 2.11).
+
 What raises, as on a GPU: tensors of two devices in one operation (per operation, after the flag
 device_check of native_functions.yaml); operations without a CUDA kernel; numpy() of a CUDA tensor
-and generators of the host (natively); memory beyond --limit; in the capture of a graph every wait
-and every blocking copy; under deterministic algorithms what torch's documentation lists.
+and generators of the host (natively); memory beyond --limit; a tensor that another stream has
+written, without a wait between them; in the capture of a graph every wait and every blocking copy,
+and its end if no other thread may touch the device meanwhile; under deterministic algorithms what
+torch's documentation lists.
 
 What is counted, with the line of the caller's code: waits of the host (`EVENTS`, `taken()`):
   item       a number is read (float(), bool(), int(), .item())
@@ -20,10 +25,10 @@ A graph is captured as on a GPU: capture runs nothing (memory is put back at its
 repeats the recorded operations on the recorded addresses.
 
 What it cannot see: kernels (which attention is chosen, their limits of strides, sizes and types,
-their rounding, checks that only they make), cuDNN, cuBLAS workspaces, fragmentation and the true
-size of memory (a recorded graph keeps all of its memory, also what a GPU would have given to
-others), streams that race, errors that arrive late, a second device, time. A copy to the host with
-non_blocking=True has arrived at once, and one from pinned memory never waits. Whatever asks for
+their rounding, checks that only they make), cuDNN, cuBLAS workspaces, fragmentation, the memory of
+graphs themselves, memory that one stream frees while another one still reads it, errors that arrive
+late, a second device, time. A copy to the host with non_blocking=True arrives when the host waits,
+for whatever it is, and one from pinned memory never waits. Whatever asks for
 torch's own CUDA bindings (torch._C._cuda_*, the profiler, torch.compile) is not there.
 
 The device cannot be taken back, so that it is in a process of its own. Processes that are started
@@ -73,6 +78,8 @@ def event(kind: str, operation: str):
             said = "called a synchronizing CUDA operation"
             warnings.warn_explicit(said, UserWarning, frame.f_code.co_filename, frame.f_lineno)
         where = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+    if kind in ("item", "shape", "to host"):
+        torch.ops.pretended.host_waits()
     operation = operation.removeprefix("aten::")
     EVENTS[kind, operation, where] += 1
     for note in NOTED:
@@ -139,9 +146,10 @@ class Event:
         pass
 
     def record(self, stream=None):
-        pass
+        torch.ops.pretended.record_event(id(self), (stream or Stream.current).stream_id)
 
-    wait = record
+    def wait(self, stream=None):
+        torch.ops.pretended.wait_event((stream or Stream.current).stream_id, id(self))
 
     def query(self):
         return True
@@ -154,7 +162,7 @@ class Event:
 
 
 class Stream:
-    """The current one is a matter of Python alone; work runs at once."""
+    """Work runs at once, but what one has written is there for another one after a wait alone."""
 
     current = default = None
     made = 0
@@ -162,16 +170,19 @@ class Stream:
     device_index = 0
 
     def __init__(self, *_, **__):
-        self.cuda_stream = self.stream_id = id(self)
+        self.cuda_stream = self.stream_id = Stream.made
         Stream.made += 1
 
     def wait_stream(self, other):
-        pass
+        torch.ops.pretended.wait_for(self.stream_id, other.stream_id)
 
-    wait_event = wait_stream
+    def wait_event(self, event):
+        event.wait(self)
 
     def record_event(self, made=None):
-        return made or Event()
+        made = made or Event()
+        made.record(self)
+        return made
 
     def query(self):
         return True
@@ -182,11 +193,48 @@ class Stream:
 
 @contextlib.contextmanager
 def stream(chosen):
-    before, Stream.current = Stream.current, chosen or Stream.current
+    before = Stream.current
+    set_stream(chosen or before)
     try:
         yield
     finally:
-        Stream.current = before
+        set_stream(before)
+
+
+def set_stream(chosen):
+    Stream.current = chosen
+    torch.ops.pretended.set_stream(chosen.stream_id)
+
+
+class MemPool:
+    """Its memory is given back when it is forgotten, unless a graph still holds the pool."""
+
+    made = 0
+    empties = True
+
+    def __init__(self, *_, **__):
+        MemPool.made += 1
+        CUDAGraph.counts["pools"] += 1
+        self.id = (0, MemPool.made)
+        torch.ops.pretended.hold_pool(self.id[1], 1, False)
+
+    def __del__(self):
+        if sys is not None and not sys.is_finalizing():
+            torch.ops.pretended.hold_pool(self.id[1], -1, self.empties)
+
+
+def in_pools() -> int:
+    """Bytes that are reserved for pools."""
+    return torch.ops.pretended.numbers()[4]
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool, device=None):
+    torch.ops.pretended.use_pool(pool.id[1])
+    try:
+        yield
+    finally:
+        torch.ops.pretended.use_pool(0)
 
 
 class CUDAGraph:
@@ -196,16 +244,28 @@ class CUDAGraph:
 
     def __init__(self, *_, **__):
         self.recorded = False
+        self.memory = None
 
     def capture_begin(self, pool=None, capture_error_mode="global"):
         if Stream.current is Stream.default:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
+        if pool is None:
+            pool = MemPool().id
+        self.memory = pool
+        self.mode = capture_error_mode
+        torch.ops.pretended.hold_pool(pool[1], 1, False)
+        torch.ops.pretended.use_pool(pool[1])
         torch.ops.pretended.begin(id(self))
         self.counts["captures"] += 1
-        self.counts["pools"] += pool is None
+        self.counts["grown"] -= in_pools()
 
     def capture_end(self):
         torch.ops.pretended.end()
+        torch.ops.pretended.use_pool(0)
+        self.counts["grown"] += in_pools()
+        # The thread of NCCL that looks at events is one that always runs.
+        if self.mode == "global":
+            raise RuntimeError("CUDA error: operation failed due to an error during capture")
         self.recorded = True
 
     def replay(self):
@@ -215,11 +275,15 @@ class CUDAGraph:
         self.counts["replays"] += 1
 
     def pool(self):
-        return (0, id(self))
+        return self.memory
 
     def reset(self):
         if sys is not None and not sys.is_finalizing():
             torch.ops.pretended.forget(id(self))
+            if self.memory:
+                # Free from now on, but given back by a later allocation or empty_cache() alone.
+                torch.ops.pretended.hold_pool(self.memory[1], -1, False)
+                self.memory = None
 
     __del__ = reset
 
@@ -241,7 +305,6 @@ def install(limit_gib: float = 0.0):
         name="pretended", total_memory=total, major=9, minor=0, multi_processor_count=132
     )
     Stream.current = Stream.default = Stream()
-    Stream.default.cuda_stream = 0
 
     def number(index):
         return lambda *_, **__: device.numbers()[index]
@@ -252,7 +315,7 @@ def install(limit_gib: float = 0.0):
     fixed = {
         "is_available": True, "device_count": 1, "current_device": 0,
         "_is_in_bad_fork": False, "_lazy_init": None, "init": None,
-        "empty_cache": None, "manual_seed": None, "manual_seed_all": None, "set_rng_state": None,
+        "manual_seed": None, "manual_seed_all": None, "set_rng_state": None,
         "set_rng_state_all": None, "is_bf16_supported": True, "get_device_properties": about,
         "get_device_name": about.name, "get_device_capability": (about.major, about.minor),
         "_exchange_device": 0, "_maybe_exchange_device": 0,
@@ -265,6 +328,8 @@ def install(limit_gib: float = 0.0):
 
     replaced = {name: just(value) for name, value in fixed.items()} | {
         "Stream": Stream, "Event": Event, "CUDAGraph": CUDAGraph, "stream": stream,
+        "set_stream": set_stream, "MemPool": MemPool, "use_mem_pool": use_mem_pool,
+        "empty_cache": lambda: device.empty_cache(),
         "current_stream": lambda *_: Stream.current, "default_stream": lambda *_: Stream.default,
         "device": lambda *_: contextlib.nullcontext(),
         "is_initialized": lambda: USED["device"], "set_device": set_device,
@@ -272,10 +337,10 @@ def install(limit_gib: float = 0.0):
         "set_sync_debug_mode": lambda mode: SYNC.update(mode=mode),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
-        "memory_allocated": number(0), "memory_reserved": number(0),
-        "max_memory_allocated": number(1), "max_memory_reserved": number(1),
+        "memory_allocated": number(0), "memory_reserved": number(2),
+        "max_memory_allocated": number(1), "max_memory_reserved": number(3),
         "reset_peak_memory_stats": lambda *_: device.reset(-1),
-        "mem_get_info": lambda *_: (total - device.numbers()[0], total),
+        "mem_get_info": lambda *_: (total - device.numbers()[2], total),
     }  # fmt: skip
     for name, value in replaced.items():
         setattr(torch.cuda, name, value)

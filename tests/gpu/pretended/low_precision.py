@@ -1,6 +1,9 @@
-"""What calls of a model multiply under bfloat16 autocast on the pretended device, by family."""
+"""What calls of a model multiply under bfloat16 autocast on the pretended device, by family, and
+which kernel of attention a GPU would take.
+"""
 
 import torch
+from torch.nn.attention.bias import CausalBias
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,17 +18,29 @@ FAMILIES = ("qwen2", "llama", "qwen3")
 PROMPTS = {"one length": (9, 9, 9), "ragged": (9, 5, 4)}
 
 
+def kernel(q, k, mask) -> str:
+    """Which one a GPU takes, by torch's documentation: flash in half precision and without a mask,
+    "efficient" without grouped heads, else that which stores all weights.
+    """
+    if q.dtype.itemsize == 2 and (mask is None or isinstance(mask, CausalBias)):
+        return "flash"
+    return "efficient" if q.shape[1] == k.shape[1] else "math"
+
+
 class Attention(TorchFunctionMode):
     """Notes of which type queries, keys and values are: what is below differs on a GPU."""
 
     def __init__(self):
         super().__init__()
         self.types = set()
+        self.kernels = set()
 
     def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
         if function is torch.nn.functional.scaled_dot_product_attention:
             self.types |= {str(each.dtype) for each in arguments[:3]}
-        return function(*arguments, **(options or {}))
+            self.kernels.add(kernel(*arguments[:2], options.get("attn_mask")))
+        return function(*arguments, **options)
 
 
 class Products(TorchDispatchMode):
@@ -52,21 +67,30 @@ def look(call) -> dict:
         "copies": [kind for kind, *_ in cuda.taken().elements()],
         "products": sorted(products.types["mm"] | attention.types),
         "batched": sorted(products.types["bmm"]),
+        "kernels": sorted(attention.kernels),
     }
 
 
-@torch.no_grad()
 def calls(family: str, lengths: tuple) -> dict:
     """What a model of a family does in each call, for prompts of these lengths."""
-    model = tiny.model(torch.float32, model_type=family, head_dim=8).to("cuda")
-    (batch,) = micro_batches(tiny.rollouts(lengths), range(3), 10**6, torch.device("cuda"))
-    with torch.autocast("cuda", torch.bfloat16):
+    model, reference = (
+        tiny.model(torch.float32, model_type=family, head_dim=8).to("cuda") for _ in range(2)
+    )
+    rollouts = tiny.rollouts(lengths)
+    rollouts.log_probs = None
+    (batch,) = micro_batches(rollouts, range(3), 10**6, torch.device("cuda"))
+    penalised = tiny.policy(model, autocast=True, beta=0.1, reference=reference)
+    update = look(lambda: penalised.backward(rollouts, torch.ones(3, 4)))
+    whole = look(lambda: TokenLogProbs(model)(batch, True))
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         state = prefill(model, tiny.prompts(lengths), noise(0, 0, range(3), 4, 9))
         state.cache.reserve(9)
         return {
             "encode": look(lambda: model.encode(batch.prefix)),
             "step": look(lambda: decode_step(model, state)),
             "micro-batch": look(lambda: TokenLogProbs(model)(batch, True)),
+            "update": update,
+            "in float32": whole,
         }
 
 

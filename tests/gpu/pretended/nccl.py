@@ -4,12 +4,14 @@
 
 `init_process_group("nccl")` makes gloo do the work on the same bytes. A tensor of the host raises
 as with NCCL; so do a collective in a process that has been forked and a device_id that is no CUDA
-device. Every collective is counted in `cuda.EVENTS` by the line that asked for it, so that ranks
-can be compared. It cannot see what is asynchronous in NCCL: order on streams, time-outs, the
-watchdog, errors that abort.
+device. A collective that is another one on another rank, or to which another rank does not come
+within a minute, raises where NCCL hangs. Every collective is counted in `cuda.EVENTS` by the line
+that asked for it, so that ranks can be compared. It cannot see what is asynchronous in NCCL: order
+on streams, time-outs, the watchdog, errors that abort.
 """
 
 import os
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -18,6 +20,7 @@ from torch.futures import Future
 
 from tests.gpu.pretended import cuda
 
+MINUTE = timedelta(minutes=1)
 ALL_REDUCE, BROADCAST = dist.AllreduceOptions(), dist.BroadcastOptions()
 
 
@@ -31,7 +34,8 @@ class Group(dist.ProcessGroup):
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self.mine, self.all, self.owner = rank, size, os.getpid()
-        self.inner = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        self.store, self.number = store, 0
+        self.inner = dist.ProcessGroupGloo(store, rank, size, timeout=min(timeout, MINUTE))
 
     def size(self):
         return self.all
@@ -52,12 +56,25 @@ class Group(dist.ProcessGroup):
 
     group_name = pg_name
 
+    def agree(self, asked):
+        """Raise unless every rank of the group asks for the same collective."""
+        self.number += 1
+        self.store.set(f"{self.number} {self.mine}", asked)
+        for rank in range(self.all):
+            self.store.wait([f"{self.number} {rank}"], MINUTE)
+            other = self.store.get(f"{self.number} {rank}").decode()
+            if other != asked:
+                raise RuntimeError(f"rank {self.mine} asks for {asked}, rank {rank} for {other}")
+
     def taken(self, name, tensors):
         """Aliases on the host of tensors that NCCL would take."""
         if os.getpid() != self.owner:
             raise RuntimeError("NCCL in a forked process")
-        cuda.event("collective", f"{name} {sum(t.nbytes for t in tensors)} bytes")
-        return self.hosts(name, tensors)
+        asked = f"{name} {sum(t.nbytes for t in tensors)} bytes"
+        cuda.event("collective", asked)
+        hosts = self.hosts(name, tensors)
+        self.agree(asked)
+        return hosts
 
     def hosts(self, name, tensors):
         """The same without a count, of the parts that only one rank has."""
@@ -128,6 +145,7 @@ class Group(dist.ProcessGroup):
 
     def barrier(self, opts=None):
         cuda.event("collective", "barrier")
+        self.agree("barrier")
         self.inner.barrier().wait()
         return work(None)
 

@@ -33,6 +33,7 @@ from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.config import Config
 from maxrl.models import checkpoint
+from maxrl.models.cache import Cache
 from maxrl.run import build, cli
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling import sampler
@@ -73,10 +74,12 @@ def even(completions, number):
 """
 ROWS = "a=supervised/cpu b=graphs/cpu c=lora/cpu --prompts 3 --samples 4 --k 1,2"
 MANY = "--rollouts 12 --micro-batch-tokens 80"
+LONG = "--steps 30 --prompts 2 --eval-every 0"
+ONE_WAY = {"unordered": True, "unfinished": False}  # whether the default stream waits
 # On which device the first two steps are, and on which the rest.
 RESUMED = {"cuda-cuda": ("cuda", "cuda"), "cpu-cuda": ("cpu", "cuda"), "cuda-cpu": ("cuda", "cpu")}
 # Those that equal another one's run on the CPU.
-EQUAL = dict.fromkeys(RESUMED, "graphs") | {"workers": "images", "halved": "many"}
+EQUAL = dict.fromkeys((*RESUMED, "cached"), "graphs") | {"workers": "images", "halved": "many"}
 
 
 def from_host(model, state, **sampling):
@@ -151,10 +154,27 @@ def low(device: str):
     run(f"{SFT} {words}", f"low/{device}", device)
 
 
-def short_of_memory(name: str, words: str, share: float) -> list:
-    """A run with a share of the memory that another one took: its exit code and what it says."""
+def waits_of(default: bool):
+    """Of the default stream and the others those of one kind alone wait."""
+    real = cuda.Stream.wait_stream
+
+    def wait_stream(stream, other):
+        if (stream is cuda.Stream.default) == default:
+            real(stream, other)
+
+    return mock.patch.object(cuda.Stream, "wait_stream", wait_stream)
+
+
+def short_of_memory(name: str, words: str, share: float, cached: bool = False) -> list:
+    """A run with a share of the memory that another one took: its exit code and what it says.
+
+    cached  whether all of it has been taken and freed, as a gradient leaves it
+    """
     lines = Path("graphs/cuda/metrics.jsonl").read_text().splitlines()
-    torch.ops.pretended.reset(int(share * json.loads(lines[-1])["memory/peak_gb"] * 2**30))
+    limit = int(share * json.loads(lines[-1])["memory/peak_gb"] * 2**30)
+    torch.ops.pretended.reset(limit)
+    if cached:
+        torch.empty(limit - torch.cuda.memory_reserved(), dtype=torch.uint8, device="cuda")
     said = io.StringIO()
     code = 0
     try:
@@ -228,9 +248,15 @@ def settings() -> dict:
         calls[f"trainer/{device}"] = partial(trainer, device)
         calls[f"low/{device}"] = partial(low, device)
     calls["workers/cuda"] = partial(run, "--workers 2", "workers/cuda", "cuda", recipe="images")
+    calls["long/cuda"] = partial(run, LONG, "long/cuda", "cuda")
+    kept = mock.patch.object(cuda.MemPool, "empties", False)
+    calls["leaking/cuda"] = kept(partial(run, LONG, "leaking/cuda", "cuda"))
+    for name, default in ONE_WAY.items():
+        calls[name] = waits_of(default)(partial(run, "", name, "cuda"))
     calls["many/cpu"] = partial(run, MANY, "many/cpu", "cpu")
-    calls["halved/cuda"] = partial(short_of_memory, "halved", MANY, 0.8)
+    calls["halved/cuda"] = partial(short_of_memory, "halved", MANY, 0.68)
     calls["full/cuda"] = partial(short_of_memory, "full", "", 0.5)
+    calls["cached/cuda"] = partial(short_of_memory, "cached", "", 2, cached=True)
     calls["eval"] = lambda: scripts(evaluation, ROWS)
     calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-p .9 --temperature .7")
     calls["low_precision"] = low_precision.every_call
@@ -247,7 +273,7 @@ def resume_sharded():
 
 # What two ranks do, each in its process.
 RANKS = {
-    "ddp": lambda: run("", "ddp", "cuda"),
+    "ddp": lambda: run("--micro-batch-tokens 40", "ddp", "cuda"),
     "shard": lambda: run("--shard true", "shard", "cuda"),
     "resumed": resume_sharded,
     "host": lambda: distributed.sum_tensor(torch.ones(1)),
@@ -306,6 +332,7 @@ def look(call) -> dict:
     torch.use_deterministic_algorithms(False)
     torch.set_default_dtype(torch.float64)
     gc.collect()
+    torch.cuda.empty_cache()
     cuda.USED["device"] = False
     PEAKS.clear()
     PINNED.clear()
@@ -344,6 +371,8 @@ def main():
         return loaded
 
     checkpoint.load = in_default_type
+    # So that caches grow in responses of a few tokens.
+    Cache.BLOCK = 4
     build.policy_from = policy_from
     build.initial = initial
     ImageBatch.pin_memory = pin_memory

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from maxrl.tasks.answers import words
+from maxrl.tasks.answers import is_equation, plainly, read_number, words
 
-BASE = re.compile(r"[0-9]\s*_\s*\{?\s*(\w+)")
+BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
 
 
 def work(verdict: str, *texts: str) -> bool:
@@ -30,11 +30,19 @@ def boxed(box: str, answer: str) -> bool:
     import math_verify
 
     texts = (answer, box)
-    # math-verify reads words as products of their letters, and leaves out the base of 1010_2.
-    said = [words(text) for text in texts]
+    # math-verify reads words as products of their letters, leaves out the base of 1010_2, and takes
+    # x + y for a name.
+    letters = [re.sub(r"[\s'’-]", "", plainly(text).lower()) for text in texts]
+    if any(map(words, texts)) and all(map(str.isalpha, letters)):
+        return letters[0] == letters[1]
+    # It divides 3:4:5 from left to right.
+    ratios = [[read_number(part) for part in text.split(":")] for text in texts]
+    if all(len(ratio) > 2 and all(ratio) for ratio in ratios):
+        gold, other = ratios
+        return [part / gold[0] for part in gold] == [part / other[0] for part in other]
     bases = [BASE.findall(text) for text in texts]
-    if all(said) or all(bases) and bases[0] != bases[1]:
-        return said[0] == said[1] != ""
+    if bases[0] != bases[1] or is_equation(answer) and "=" not in box:
+        return False
     # 5 is its 5%.
     bare = [re.sub(r"\\?%", "", text) for text in (box, answer)]
     if bare != [box, answer] and boxed(*bare):

@@ -47,6 +47,12 @@ def estimator(
     float32.
     """
 
+    if takes not in ("any", "binary") or thresholds not in ("", "any", "nonnegative"):
+        raise ValueError(
+            f"@estimator got takes={takes!r}, thresholds={thresholds!r}: takes is any or binary, "
+            "and thresholds any, nonnegative or left out"
+        )
+
     def register(formula):
         called = formula.__name__
         _, *options = inspect.signature(formula).parameters.values()

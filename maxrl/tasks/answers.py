@@ -126,6 +126,7 @@ UNSEEN = [
     ("∞", r"\\infty "),
     (r"∅|\\varnothing(?![A-Za-z])", r"\\emptyset "),
     (r"(?<=[0-9])\{,\}(?=[0-9])(?![0-9]{3}(?![0-9]))", "."),
+    (r"^\s*[-−]?[1-9][0-9]{0,2}(?: [0-9]{3})+\s*$", lambda groups: groups[0].replace(" ", "")),
 ]
 # Applied in this order; LaTeX that is left over makes a text unreadable.
 REWRITE = [

@@ -5,6 +5,7 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 
 import json
 import multiprocessing
+import tempfile
 import threading
 from collections import namedtuple
 from dataclasses import replace
@@ -16,17 +17,18 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.models.checkpoint import Checkpoint
 from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
-from maxrl.run.trl.around import Around, Nothing, ScriptRun, Settable
+from maxrl.run.trl.around import Around, ScriptRun
 from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of, plain
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
 from maxrl.system import distributed, user_code
 from maxrl.system.arguments import near
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, refusing
 
 # What train() returns, as in transformers.
 TrainOutput = namedtuple("TrainOutput", "global_step training_loss metrics")
@@ -71,9 +73,8 @@ class MaxRLTrainer(Around):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         super().__init__()
         self.policy: SequencePolicy | None = None
-        self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
-        functions = as_list(reward_funcs)
+        self.reward_funcs = functions = as_list(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
         init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
@@ -121,14 +122,15 @@ class MaxRLTrainer(Around):
 
     @property
     def model(self) -> Any:
-        """The model as it is now: the one of transformers that was given, if any, else ours."""
+        """The model as it is now: the one of transformers that was given, or else a copy as
+        transformers loads it."""
         if self.given is not None:
             return self.given
-        model: Any = self.started().model
-        object.__setattr__(model.config, "__class__", Settable)
-        model.generation_config = Nothing()
-        model.save_pretrained = self.save_model
-        return model
+        with refusing("trainer.model needs transformers: ", ImportError):
+            from transformers import AutoModelForCausalLM
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint.save_into(Path(folder), self.whole("cpu"))
+            return AutoModelForCausalLM.from_pretrained(folder)
 
     @property
     def processing_class(self) -> Any:
@@ -169,7 +171,7 @@ class MaxRLTrainer(Around):
             if self.begun:
                 self.policy = None
                 self.judge.verdicts.counted()
-            self.begun = True
+            self.begun = vars(self.args)["begun"] = True
             policy = self.started(run.resumed)
             optimizer = make_optimizer(cfg, policy.model)
             judges = self.judge, self.eval_judge
@@ -211,12 +213,15 @@ class MaxRLTrainer(Around):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"save_model needs another directory: {error}") from None
-        policy = self.started()
         main = distributed.rank() == 0
-        whole = policy.checkpoint
-        if policy.gathered is not None:
-            model = policy.gathered.gather("cpu" if main else "meta")
-            whole = replace(whole, model=model)
+        whole = self.whole("cpu" if main else "meta")
         if main:
             checkpoint.save_into(folder, whole)
         distributed.barrier()
+
+    def whole(self, device: str) -> Checkpoint:
+        """Return what is saved of the policy; of a divided one all ranks gather it on `device`."""
+        policy = self.started()
+        if policy.gathered is None:
+            return policy.checkpoint
+        return replace(policy.checkpoint, model=policy.gathered.gather(device))

@@ -15,7 +15,6 @@ an answer gets a column maj@n: is the most frequent of n answers right?
 
 import argparse
 import json
-import math
 import os
 import shlex
 import sys
@@ -191,7 +190,7 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
     if not are_verdicts(rewards):
         ks = table.powers(args.samples, args.k)
         row["best"] = {str(k): digits(best_at_k(rewards, k)) for k in ks}
-    return row | judge.verdicts.means()
+    return row | judge.means()
 
 
 def line(drawn: str):

@@ -88,7 +88,7 @@ def train(
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
             evaluated = evaluate_if_due(cfg, step, policy, validation, eval_judge)
-            metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
+            metrics = logger.report(policy, examples, sampled, judge, stats, evaluated)
             # A signal to one rank saves and stops all of them, here and not before.
             if run.ends(step, metrics, policy, optimizer, logger):
                 break

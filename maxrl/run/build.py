@@ -17,7 +17,7 @@ from maxrl.sampling import cuda
 from maxrl.sampling.prompts import check_prompts
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError, refusing
-from maxrl.tasks.base import FilteredTask, Task, example_of, prompt_lengths, prompt_text
+from maxrl.tasks.base import FilteredTask, Task, example_of, prompt_lengths
 
 Learner = SequencePolicy | ClassifierPolicy
 
@@ -74,10 +74,9 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
     tokenizer = new_tokenizer(task)
     example = example_of(task, 0)
     written = tokenizer.encode_prompt(example.prompt) + tokenizer.encode(example.answer)
-    if tokenizer.backend.token_to_id(tokenizer.special("unk_token") or "") in written:
+    if "<unk>" in tokenizer.decode(written):
         raise ValueError(
-            f"{prompt_text(example.prompt)!r:.60}, or its answer {example.answer!r:.40}, has words "
-            "that the task's vocabulary lacks: words are what blanks part"
+            f"the task's vocabulary lacks words of {example!s:.200}: words are what blanks part"
         )
     return Checkpoint(model, tokenizer, tokenizer.ends)
 

@@ -28,7 +28,7 @@ from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, Task
 from maxrl.tasks.ready import check_references
-from maxrl.tasks.rewards import Judge, Rewards, RewardSource, Verdicts, probe
+from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 
 
 def choose_judges(
@@ -66,10 +66,10 @@ def choose_rewards(
     can be read.
     """
     if task.classes:
-        return Judge(RewardSource(task))
-    verdicts: RewardSource
+        return Judge(task)
+    judge: Judge
     if cfg.reward or cfg.reward_weights:
-        rewards = Rewards(
+        judge = rewards = Rewards(
             functions or cfg.reward,
             cfg.reward_weights,
             cfg.reward_errors,
@@ -80,13 +80,13 @@ def choose_rewards(
         rewards.bind(task)
         # A function of weight 0 may lack what it compares with.
         judging = [*compress(rewards.functions.values(), rewards.weights)]
-        verdicts = rewards
     else:
-        verdicts = Verdicts(task, cfg.reward_errors, cfg.out)
+        judge = Verdicts(task, cfg.reward_errors, cfg.out)
         judging = [task.rewards]
     with refusing("", ValueError):
         check_references(task, name, [] if learned else judging)
-    return Judge(verdicts, cfg.zero_reward_at_limit)
+    judge.finished_only = cfg.zero_reward_at_limit
+    return judge
 
 
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:

@@ -110,48 +110,48 @@ PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 STYLES = r"text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf"
 # Characters that nobody sees: format characters, blanks of other kinds, which are LaTeX's thin one
 # here, and what JSON or Python reads in \frac, \boxed, \text, \neq, \rho or \vec.
-UNSEEN = [
-    ("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]", ""),
-    ("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]", r"\\,"),
-    ("\a(?=[a-z])", r"\\a"),
-    ("\b(?=[a-z])", r"\\b"),
-    ("\f(?=[a-z])", r"\\f"),
-    ("\v(?=[a-z])", r"\\v"),
-    ("\n(?=(?:eq|e|eg|u|ot|abla|ewline|leq|geq|mid)(?![A-Za-z]))", r"\\n"),
-    ("\r(?=(?:ho|ight|angle|ceil|floor|vert|brace|m)(?![a-z]))", r"\\r"),
-    ("\t(?=(?:ext[a-z]*|imes|heta|frac|anh?|au|o|op|riangle|ilde)(?![A-Za-z]))", r"\\t"),
+UNSEEN = {
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]": "",
+    "[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]": r"\\,",
+    "\a(?=[a-z])": r"\\a",
+    "\b(?=[a-z])": r"\\b",
+    "\f(?=[a-z])": r"\\f",
+    "\v(?=[a-z])": r"\\v",
+    "\n(?=(?:eq|e|eg|u|ot|abla|ewline|leq|geq|mid)(?![A-Za-z]))": r"\\n",
+    "\r(?=(?:ho|ight|angle|ceil|floor|vert|brace|m)(?![a-z]))": r"\\r",
+    "\t(?=(?:ext[a-z]*|imes|heta|frac|anh?|au|o|op|riangle|ilde)(?![A-Za-z]))": r"\\t",
     # What LaTeX and math-verify have another name for, and a decimal comma.
-    ("[⁻⁺]?[⁰¹²³⁴-⁹]+", lambda power: f"^{{{unicodedata.normalize('NFKC', power[0])}}}"),
-    (r"√ ?([0-9]+|\w)", r"\\sqrt{\1}"),
-    ("∞", r"\\infty "),
-    (r"∅|\\varnothing(?![A-Za-z])", r"\\emptyset "),
-    (r"(?<=[0-9])\{,\}(?=[0-9])(?![0-9]{3}(?![0-9]))", "."),
-    (r"^\s*[-−]?[1-9][0-9]{0,2}(?: [0-9]{3})+\s*$", lambda groups: groups[0].replace(" ", "")),
-]
+    "[⁻⁺]?[⁰¹²³⁴-⁹]+": lambda power: f"^{{{unicodedata.normalize('NFKC', power[0])}}}",
+    r"√ ?([0-9]+|\w)": r"\\sqrt{\1}",
+    "∞": r"\\infty ",
+    r"∅|\\varnothing(?![A-Za-z])": r"\\emptyset ",
+    r"(?<=[0-9])\{,\}(?=[0-9])(?![0-9]{3}(?![0-9]))": ".",
+    r"^\s*[-−]?[1-9][0-9]{0,2}(?: [0-9]{3})+\s*$": lambda groups: groups[0].replace(" ", ""),
+}
 # Applied in this order; LaTeX that is left over makes a text unreadable.
-REWRITE = [
+REWRITE = {
     # 5 \times 10^{-3}
-    (r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?", r"e\1"),
+    r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?": r"e\1",
     # 1{,}000  1\,000  1,\!000
-    (r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})", ","),
-    (r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])", r" \1\2/\3\4 "),
-    (rf"\\(?:{STYLES})(?![A-Za-z])", " "),
-    (r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~", " "),
-    (r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?", " "),
-    (r"°|\\(?:text)?degree(?![A-Za-z])|\\mu(?= *\{)|[kM]?\}? ?(?:[ΩΩ]|\\Omega(?![A-Za-z]))", " "),
+    r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})": ",",
+    r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])": r" \1\2/\3\4 ",
+    rf"\\(?:{STYLES})(?![A-Za-z])": " ",
+    r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~": " ",
+    r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?": " ",
+    r"°|\\(?:text)?degree(?![A-Za-z])|\\mu(?= *\{)|[kM]?\}? ?(?:[ΩΩ]|\\Omega(?![A-Za-z]))": " ",
     # $5 K is no temperature.
-    (r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))", r"\1"),
-    (r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])", " "),
-    (r"\s+", " "),
+    r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))": r"\1",
+    r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])": " ",
+    r"\s+": " ",
     # The exponent of a unit, as of square feet.
-    (rf"(?<=[{LETTER}])( ?\}}? ?)\^ ?\{{? ?-?[123] ?\}}?", r"\1 "),
-    (r"[{}\s]+", " "),
-]
+    rf"(?<=[{LETTER}])( ?\}}? ?)\^ ?\{{? ?-?[123] ?\}}?": r"\1 ",
+    r"[{}\s]+": " ",
+}
 SIGNS = str.maketrans("−–\u2010\u2011⁄", "----/")
 
 
-def rewritten(text: str, rules: list) -> str:
-    for pattern, to in rules:
+def rewritten(text: str, rules: dict) -> str:
+    for pattern, to in rules.items():
         text = re.sub(pattern, to, text)
     return text
 
@@ -241,16 +241,14 @@ UNIT = re.compile(
     r"|(?:\$ ?[0-9.,]+ ?k|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
 )
 # What stands around an answer.
-FRAME = [
-    *UNSEEN,
-    (
-        r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)",
-        "",
-    ),
-    (r"^[*`\s]+", ""),
-    (r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$", ""),
-    (r"[*`\s]+$", ""),
-]
+FRAME = {
+    **UNSEEN,
+    r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*"
+    r"(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)": "",
+    r"^[*`\s]+": "",
+    r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$": "",
+    r"[*`\s]+$": "",
+}
 # An unknown, a sign with two sides or another answer before the last =.
 UNKNOWN = re.compile(
     r"\\(?!(?:[dtc]?frac|sqrt|times|cdot|div|left|right|log|ln|sin|cos|tan|circ|binom|gcd|lcm|max|min"
@@ -339,7 +337,7 @@ def result(text: str) -> str:
     # No calculation comes to an unknown: 5 = x.
     if equals and not (UNKNOWN.search(last) or OPERATION.search(last) and UNKNOWN.search(after)):
         text = after.strip()
-    if is_equation(text):
+    if unnamed(text):
         return text
     plain = plainly(text)
     # No formula is picked out of words.
@@ -351,19 +349,13 @@ def result(text: str) -> str:
     return "" if unclear and not words(text) else text
 
 
-def unnamed(text: str) -> list[str]:
-    """Return the sides of an equation but the last one, none if one is a name as x, f(2) or P(A).
+def unnamed(text: str) -> str:
+    """Return an equation in unknowns without its last side, which is no answer: x + y = 5, 2x = 6.
 
-    Then the last one is no answer: x + y = 5, 2x = 6.
+    "" if another side is a name, as x, f(2) or P(A).
     """
-    sides = [ARGUMENT.sub("", side) for side in text.split("=")[:-1]]
-    return sides if all(map(OPERATION.search, sides)) else []
-
-
-def is_equation(text: str) -> bool:
-    """Tell whether a text is one equation in unknowns, which has no value."""
-    sides = unnamed(text)
-    return sides != [] and not any(map(SEVERAL.search, sides))
+    before = ARGUMENT.sub("", text).rpartition("=")[0]
+    return before if all(map(OPERATION.search, before.split("="))) else ""
 
 
 def number_in(answer: str) -> Fraction | None:

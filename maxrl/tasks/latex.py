@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from maxrl.tasks.answers import is_equation, plainly, read_number, words
+from maxrl.tasks.answers import SEVERAL, plainly, read_number, unnamed, words
 
 BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
 
@@ -41,7 +41,8 @@ def boxed(box: str, answer: str) -> bool:
         gold, other = ratios
         return [part / gold[0] for part in gold] == [part / other[0] for part in other]
     bases = [BASE.findall(text) for text in texts]
-    if bases[0] != bases[1] or is_equation(answer) and "=" not in box:
+    before = "" if "=" in box else unnamed(answer)
+    if bases[0] != bases[1] or before and not SEVERAL.search(before):
         return False
     # 5 is its 5%.
     bare = [re.sub(r"\\?%", "", text) for text in (box, answer)]

@@ -17,7 +17,6 @@ import inspect
 import math
 from collections.abc import Callable, Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,25 @@ from maxrl.tasks.verifiers import take_counts
 CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
 
 
-class RewardSource:
-    """What gives rewards: `source(examples, rollouts)`, (P_local, N) on the device of the rollouts,
-    NaN without a verdict."""
+class Judge:
+    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N) on their device.
+
+    A reward is NaN without a verdict, and 0 with finished_only if the length limit cut a response.
+    Training and evaluation have one each, because the statistics of a step follow an evaluation.
+    """
+
+    finished_only = False
 
     def __init__(self, task: Any = None):
         self.task = task
         self.totals = Totals()  # since counted() was called
 
-    def __call__(self, examples: Any, rollouts: Any) -> Tensor:
+    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
+        rewards = self.verdicts(examples, rollouts)
+        return rewards * rollouts.finished if self.finished_only else rewards
+
+    def verdicts(self, examples: Any, rollouts: Any) -> Tensor:
+        """Return the rewards (P_local, N) of whole and cut responses alike."""
         return self.task.rewards(examples, rollouts)
 
     def counted(self) -> Totals:
@@ -58,7 +67,7 @@ class RewardSource:
         return {}
 
 
-class Rewards(RewardSource):
+class Rewards(Judge):
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
     functions   callables, names of READY, "FILE.py:name" or "package.module:name"
@@ -92,7 +101,7 @@ class Rewards(RewardSource):
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
 
-    def __call__(self, examples: list[Example], rollouts) -> Tensor:
+    def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape
         self.attempts.failed_calls = 0.0
         batch = batch_of(examples, rollouts)
@@ -179,14 +188,14 @@ class Rewards(RewardSource):
         return taken
 
 
-class Verdicts(RewardSource):
+class Verdicts(Judge):
     """A task's own rewards, whose failures are treated as those of reward functions."""
 
     def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
         super().__init__(task)
         self.attempts = Attempts("the task", errors, directory=directory)
 
-    def __call__(self, examples: list[Example], rollouts) -> Tensor:
+    def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
         lengths = rollouts.lengths
         P, N = lengths.shape
@@ -206,21 +215,6 @@ class Verdicts(RewardSource):
         if rewards is None:
             return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
-
-
-@dataclass
-class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N).
-
-    Training and evaluation have one each, because the statistics of a step follow an evaluation.
-    """
-
-    verdicts: RewardSource
-    finished_only: bool = False  # gives 0 to responses that were cut by the length limit
-
-    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
-        rewards = self.verdicts(examples, rollouts)
-        return rewards * rollouts.finished if self.finished_only else rewards
 
 
 def batch_of(examples: list[Example], rollouts) -> dict[str, list]:

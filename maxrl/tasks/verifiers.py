@@ -139,13 +139,13 @@ def verify_published_batch(responses: list[str], answers: list[str]) -> list[flo
     return [float(found[pair]) for pair in pairs]
 
 
-SAME = [
-    (r"\\(?:left|right)(?![A-Za-z])", ""),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-    (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
-    (r"\s+", " "),
-    (r" (?!\w)|(?<!\w) ", ""),
-]
+SAME = {
+    r"\\(?:left|right)(?![A-Za-z])": "",
+    r"\\[dtc]frac(?![A-Za-z])": r"\\frac",
+    r"\\?\$|~|(?<!\\)\\[ ,;:!]": " ",
+    r"\s+": " ",
+    r" (?!\w)|(?<!\w) ": "",
+}
 
 
 def normal_form(box: str) -> str:

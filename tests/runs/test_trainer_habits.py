@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,7 +143,7 @@ def test_early_stopping_of_transformers(new):
     trainer = new([stop], metric_for_best_model="reward", **options)
     assert trainer.args.greater_is_better is True
     trainer.eval_judge = lambda examples, rollouts: rollouts.lengths.double() * 0 + next(values)
-    trainer.eval_judge.verdicts = SimpleNamespace(means=dict)
+    trainer.eval_judge.means = dict
     trainer.train()
     # .3 is the best of four, and the two after it are worse.
     assert trainer.state.global_step == 4
@@ -266,12 +265,12 @@ def test_what_is_not_here_is_said(new):
             with pytest.warns(UserWarning, match=f"has no {last}"):
                 asked(trainer, path)
             continue
-        with pytest.raises(UsageError, match=f"has no {last}"):
+        with pytest.raises(AttributeError, match=f"has no {last}"):
             asked(trainer, path)
         assert getattr(trainer if "." not in path else trainer.args, last, 7) == 7
-    with pytest.raises(UsageError, match="did you mean train"):
+    with pytest.raises(AttributeError, match="did you mean train"):
         trainer.trian()
-    with pytest.raises(UsageError, match="processing_class"):
+    with pytest.raises(AttributeError, match="processing_class"):
         trainer.tokenizer  # noqa: B018
     trainer.train()
     for path in MEMBERS.split():

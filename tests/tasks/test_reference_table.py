@@ -1,5 +1,6 @@
 r"""References as people write them, tests/tasks/tables/references.tsv: each of them has a right and
 a wrong response; what ours and TRL 1.16 say of both, and why where they differ.
+
 Verdicts are two signs, of the right and of the wrong response: 10 is as it should be, and -- is no
 verdict. <200B> is the character of this number.
 """

@@ -1,7 +1,6 @@
 """What scripts for TRL do around train(): it does here what it does there, or nothing at all."""
 
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 from maxrl.run.directory import Run
@@ -13,6 +12,14 @@ from maxrl.system.errors import UsageError
 
 # The methods of callbacks that are called, and what a callback may ask of the control.
 CALLED = "on_train_begin, on_step_end, on_log, on_evaluate, on_train_end, should_training_stop"
+
+
+class Control(Scripted):
+    """What callbacks ask for, which may be in vain."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        getattr(self, name)
+        super().__setattr__(name, value)
 
 
 class Around(Scripted):
@@ -32,9 +39,8 @@ class Around(Scripted):
         self.accelerator.state = self.accelerator
         # Every checkpoint is kept.
         begin = dict(global_step=0, epoch=0.0, best_metric=None, best_model_checkpoint=None)
-        self.state: Any = Scripted("trainer.state", process | begin)
-        self.state.log_history = []
-        self.control: Any = Scripted("control", {"should_training_stop": False})
+        self.state: Any = Scripted("trainer.state", process | begin | {"log_history": []})
+        self.control: Any = Control("control", {"should_training_stop": False})
         self.callbacks: list[Any] = []
 
     def add_callback(self, one: Any) -> None:
@@ -42,7 +48,10 @@ class Around(Scripted):
         one = one() if isinstance(one, type) else one
         if not [name for name in dir(one) if name.startswith("on_")]:
             raise UsageError(f"callbacks has {one!r:.40}, which has none of {CALLED}")
-        self.warn(type(one).__name__, vars(type(one)))
+        for name in vars(type(one)):
+            if name.startswith("on_") and name not in CALLED:
+                said = f"{type(one).__name__}.{name} is not called: there are {CALLED}"
+                warnings.warn(said, stacklevel=2)
         self.callbacks.append(one)
 
     def remove_callback(self, one: Any) -> None:
@@ -56,13 +65,6 @@ class Around(Scripted):
         named["model"] = self.policy and self.policy.model
         for one in self.callbacks:
             getattr(one, event, Nothing())(self.args, self.state, self.control, **named)
-        self.warn("control", (name for name, asked in vars(self.control).items() if asked))
-
-    def warn(self, who: str, names: Iterable[str]) -> None:
-        """Warn of what a callback has, or asks for, in vain."""
-        for name in names:
-            if name.startswith(("on_", "should_")) and name not in CALLED:
-                warnings.warn(f"{who}.{name} does nothing: there are {CALLED}", stacklevel=3)
 
     def log(self, logs: dict[str, float], *given: object) -> None:
         """Add an entry to state.log_history."""

@@ -10,11 +10,8 @@ import torch
 
 from maxrl.system import distributed
 from maxrl.system.arguments import near
-from maxrl.system.errors import UsageError
 
-
-class Absent(UsageError, AttributeError):
-    """A sentence about an attribute, which hasattr() and getattr() take as a missing one."""
+MAIN = "is_main_process is_world_process_zero should_log should_save"
 
 
 class Nothing(dict):
@@ -52,7 +49,7 @@ class Scripted:
         hint = self.instead.get(name) or near(name, dir(self), "see maxrl/run/coming_from_trl.md")
         said = f"{self.called} has no {name}: {hint}"
         if not self.begun:
-            raise Absent(said)
+            raise AttributeError(said)
         warnings.warn(f"{said}; here it does nothing", stacklevel=2)
         return Nothing()
 
@@ -66,10 +63,8 @@ def of_process() -> dict[str, Any]:
         "process_index": rank,
         "local_process_index": local,
         **dict.fromkeys(("world_size", "num_processes"), world),
-        "is_world_process_zero": rank == 0,
-        "is_local_process_zero": local == 0,
-        **dict.fromkeys(("is_main_process", "should_log", "should_save"), rank == 0),
-        "is_local_main_process": local == 0,
+        **dict.fromkeys(MAIN.split(), rank == 0),
+        **dict.fromkeys(("is_local_main_process", "is_local_process_zero"), local == 0),
         "device": torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu"),
         "n_gpu": torch.cuda.device_count(),
         "print": print if rank == 0 else Nothing(),

@@ -170,7 +170,7 @@ class MaxRLTrainer(Around):
             # An earlier call may have trained the policy, and failed within a step.
             if self.begun:
                 self.policy = None
-                self.judge.verdicts.counted()
+                self.judge.counted()
             self.begun = vars(self.args)["begun"] = True
             policy = self.started(run.resumed)
             optimizer = make_optimizer(cfg, policy.model)

@@ -27,7 +27,7 @@ from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
 from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files, user_code
-from maxrl.system.arguments import REPLACED, dashed
+from maxrl.system.arguments import REPLACED
 from maxrl.system.errors import RunError, UsageError
 from maxrl.system.totals import Totals
 
@@ -145,16 +145,16 @@ class Run:
         free = FREE_ON_RESUME - (set() if self.cfg.schedule == "constant" else {"steps"})
         new = self.cfg.to_dict()
         another = f"begin a new run: {self.another}"
-        for name, value in (old["config"] | read_record(folder)).items():
-            if name not in new:
-                if value and (instead := REPLACED.get(dashed(name))):
-                    said = f"{self.path} was started with {name} = {value!r}, which is gone"
-                    raise UsageError(f"{said} ({instead}): {another}")
-            elif name not in free and value != new[name]:
+        for name, value in read_record(folder).items():
+            if name not in free and value != new[name]:
                 said = f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
                 if not self.scripted:
                     said += f"repeat {old['command']!r} with --resume auto, or "
                 raise UsageError(said + another)
+        for name, instead in REPLACED.items():
+            if old["config"].get(name.replace("-", "_")):
+                said = f"{self.path} was started with --{name} true, which is gone"
+                raise UsageError(f"{said} ({instead}): {another}")
         self.code = dict(old.get("code") or {})
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(

@@ -107,7 +107,7 @@ def test_an_option_that_is_gone_is_named_at_a_resume(first, shell, recorded, val
     ask = [str(word) for word in recorded.command]
     ask[ask.index("run")] = first
     if value:
-        refused(shell(*ask), "allow_fractional = True, which is gone", "--thresholds true")
+        refused(shell(*ask), "--allow-fractional true, which is gone", "--thresholds true")
     else:
         passed(shell(*ask))
 

@@ -36,7 +36,7 @@ class Around(Scripted):
         self.is_world_process_zero = lambda: process["is_main_process"]
         self.is_local_process_zero = lambda: process["is_local_main_process"]
         self.accelerator: Any = Scripted("trainer.accelerator", process)
-        self.accelerator.state = self.accelerator
+        vars(self.accelerator)["state"] = self.accelerator
         # Every checkpoint is kept.
         begin = dict(global_step=0, epoch=0.0, best_metric=None, best_model_checkpoint=None)
         self.state: Any = Scripted("trainer.state", process | begin | {"log_history": []})
@@ -64,7 +64,8 @@ class Around(Scripted):
         """Call the callbacks as transformers does, with the model that is trained."""
         named["model"] = self.policy and self.policy.model
         for one in self.callbacks:
-            getattr(one, event, Nothing())(self.args, self.state, self.control, **named)
+            method: Any = getattr(one, event, Nothing())
+            method(self.args, self.state, self.control, **named)
 
     def log(self, logs: dict[str, float], *given: object) -> None:
         """Add an entry to state.log_history."""

@@ -5,7 +5,6 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 
 import json
 import multiprocessing
-import tempfile
 import threading
 from collections import namedtuple
 from dataclasses import replace
@@ -17,7 +16,6 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
-from maxrl.models.checkpoint import Checkpoint
 from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
@@ -122,15 +120,17 @@ class MaxRLTrainer(Around):
 
     @property
     def model(self) -> Any:
-        """The model as it is now: the one of transformers that was given, or else a copy as
-        transformers loads it."""
+        """The model: the one of transformers that was given, or else what transformers makes of the
+        newest checkpoint, which train() ends with."""
         if self.given is not None:
             return self.given
         with refusing("trainer.model needs transformers: ", ImportError):
             from transformers import AutoModelForCausalLM
-        with tempfile.TemporaryDirectory() as folder:
-            checkpoint.save_into(Path(folder), self.whole("cpu"))
-            return AutoModelForCausalLM.from_pretrained(folder)
+        return AutoModelForCausalLM.from_pretrained(self.newest() or self.cfg.init)
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint of the run, if there is one."""
+        return next(iter(checkpoints(Path(self.cfg.out))[::-1]), None)
 
     @property
     def processing_class(self) -> Any:
@@ -153,7 +153,7 @@ class MaxRLTrainer(Around):
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
-        newest = next(iter(checkpoints(Path(self.cfg.out))[::-1]), None)
+        newest = self.newest()
         given = isinstance(resume, str | Path) and Path(resume).resolve()
         if given and not (newest and newest.resolve() == given):
             said = f"resume_from_checkpoint = {resume}: a run resumes from its newest checkpoint"
@@ -213,15 +213,12 @@ class MaxRLTrainer(Around):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"save_model needs another directory: {error}") from None
+        policy = self.started()
         main = distributed.rank() == 0
-        whole = self.whole("cpu" if main else "meta")
+        whole = policy.checkpoint
+        if policy.gathered is not None:
+            model = policy.gathered.gather("cpu" if main else "meta")
+            whole = replace(whole, model=model)
         if main:
             checkpoint.save_into(folder, whole)
         distributed.barrier()
-
-    def whole(self, device: str) -> Checkpoint:
-        """Return what is saved of the policy; of a divided one all ranks gather it on `device`."""
-        policy = self.started()
-        if policy.gathered is None:
-            return policy.checkpoint
-        return replace(policy.checkpoint, model=policy.gathered.gather(device))

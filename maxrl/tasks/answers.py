@@ -133,13 +133,14 @@ REWRITE = {
     # 5 \times 10^{-3}
     r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?": r"e\1",
     # 1{,}000  1\,000  1,\!000
-    r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})": ",",
+    r"\{,\}|(?<=[0-9])(?:,?\\[,!]|\\[;: ](?=[0-9]{3}(?![0-9])))(?=[0-9]{3})": ",",
     r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])": r" \1\2/\3\4 ",
     rf"\\(?:{STYLES})(?![A-Za-z])": " ",
     r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~": " ",
     r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?": " ",
     r"°|\\(?:text)?degree(?![A-Za-z])|\\mu(?= *\{)|[kM]?\}? ?(?:[ΩΩ]|\\Omega(?![A-Za-z]))": " ",
-    # $5 K is no temperature.
+    # £5m and $5 K are no length and no temperature.
+    r"(?<=[$£€¥₹])([0-9.,]+) ?m(?![A-Za-z])": r"\1M",
     r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))": r"\1",
     r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])": " ",
     r"\s+": " ",
@@ -236,7 +237,7 @@ UNIT = re.compile(
     rf"(?<![{LETTER}0-9)}}\\])[{LETTER}]{{2,}}"
     rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:st|nd|rd|th|eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
     rf"|(?:(?<=[ ~{{,°])[dghlmsu]|(?<=[ ~{{,°0-9])[ACFHJKLNTVWÅ]|circ ?\}}?[CF])(?![{LETTER}])"
-    r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!][0-9]|[0-9] ?[x×*] ?10 ?\^"
+    r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!;: ][0-9]|[0-9] ?[x×*] ?10 ?\^"
     r"|[¼-¾⅐-⅞€£¥₹¢Ω]|\\(?:Omega|(?:text)?degree)"
     r"|(?:\$ ?[0-9.,]+ ?k|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
 )
@@ -245,6 +246,7 @@ FRAME = {
     **UNSEEN,
     r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*"
     r"(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)": "",
+    r"(?i)^(?:the )?(?:correct )?(?:option|choice) (?=\(?[A-Z]\)?$)": "",
     r"^[*`\s]+": "",
     r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$": "",
     r"[*`\s]+$": "",
@@ -270,13 +272,13 @@ WORDS = re.compile(
 )
 # A word beside something else, where math-verify would read letters as variables; a number in
 # words, and numbers of programs or with two points.
-WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}[.,:;!?]*"
+WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}(?:\^\{?[23]\}?)?[.,:;!?]*"
 UNCLEAR = re.compile(
     rf"(?<!\S){WORD}(?=\s+\S)|(?<=\S\s){WORD}(?!\S)|^(?:\\\w+\{{)?(?i:{COUNTS})\}}?$"
     r"|0x[0-9A-Fa-f]|[0-9]\.[0-9]+\.[0-9]"
     # Groups of digits: of three or lakhs, or with a decimal comma.
     r"|^[-−]?[0-9]++(?: [0-9]++)+$|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
-    r"|[0-9]\.[0-9]{3},[0-9]"
+    r"|[0-9][. ][0-9]{3},[0-9]"
 )
 # A choice and its value, as (A) 5: the right response may be either. A time of the day.
 CHOICE = re.compile(

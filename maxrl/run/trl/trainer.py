@@ -25,7 +25,7 @@ from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
 from maxrl.system import distributed, user_code
-from maxrl.system.arguments import near
+from maxrl.system.arguments import asks, near
 from maxrl.system.errors import UsageError, refusing
 
 # What train() returns, as in transformers.
@@ -62,7 +62,7 @@ class MaxRLTrainer(Around):
         **others: object,
     ):
         for name, value in others.items():
-            if value not in (None, (None, None), [], (), {}) or name not in ABSENT:
+            if name not in ABSENT or value != (None, None) and asks(value, None):
                 hint = near(name, [*ABSENT, *MaxRLTrainer.__init__.__annotations__])
                 raise UsageError(f"{name} is not here: {ABSENT.get(name) or hint}")
         model = plain(model)
@@ -94,8 +94,8 @@ class MaxRLTrainer(Around):
         )
         self.cfg = setup.resolved(cfg, self.task, world)
         self.state.max_steps = self.cfg.steps * self.cfg.minibatches * self.cfg.passes
-        judges = setup.choose_judges(cfg, self.task, self.validation, functions)
-        self.judge, self.eval_judge = judges
+        splits = self.task, self.validation
+        self.judge, self.eval_judge = setup.choose_judges(cfg, *splits, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -106,8 +106,7 @@ class MaxRLTrainer(Around):
         if train is None:
             raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
         data = {"train": train, "validation": validation}
-        for split, rows in data.items():
-            data[split] = str(rows) if isinstance(rows, Path) else rows
+        data |= {split: str(rows) for split, rows in data.items() if isinstance(rows, Path)}
         limit = self.args.max_prompt_length or 0
         setup.fix_date(self.args.output_dir)
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
@@ -130,7 +129,7 @@ class MaxRLTrainer(Around):
 
     def newest(self) -> Path | None:
         """Return the newest checkpoint of the run, if there is one."""
-        return next(iter(checkpoints(Path(self.cfg.out))[::-1]), None)
+        return [None, *checkpoints(Path(self.cfg.out))][-1]
 
     @property
     def processing_class(self) -> Any:

@@ -17,6 +17,7 @@ These methods differ in the formula of A_i alone (maxrl/advantages/formulas.py):
 import math
 import sys
 from contextlib import closing
+from typing import Any
 
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
@@ -26,7 +27,6 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.advantages.options import estimator_options
 from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer, set_rates
-from maxrl.learning.policy import Policy
 from maxrl.learning.prompt_order import Plan, prefetched
 from maxrl.learning.rounds import Responses, sample
 from maxrl.learning.updates import learning_rate, means, minibatches
@@ -88,7 +88,7 @@ def train(
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
             evaluated = evaluate_if_due(cfg, step, policy, validation, eval_judge)
-            metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
+            metrics = logger.report(policy, examples, sampled, judge, stats, evaluated)
             # A signal to one rank saves and stops all of them, here and not before.
             if run.ends(step, metrics, policy, optimizer, logger):
                 break
@@ -98,9 +98,9 @@ def train(
 
 def learn(
     cfg: Config,
-    policy: Policy,
+    policy: Learner,
     optimizer: Optimizer,
-    rollouts: Responses,
+    rollouts: Any,
     advantages: Tensor,
     step: int,
 ) -> Metrics:
@@ -132,7 +132,7 @@ def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
 
 def update(
     cfg: Config,
-    policy: Policy,
+    policy: Learner,
     optimizer: Optimizer,
     totals: Totals,
     step: int,
@@ -164,7 +164,7 @@ def update(
     return stats | {"lr": lr, "skipped_updates": float(not finite)}
 
 
-def moves(cfg: Config, policy: Policy, stats: Metrics) -> bool:
+def moves(cfg: Config, policy: Learner, stats: Metrics) -> bool:
     """Return whether an update with a finite gradient moves the weights."""
     # Without a verdict on any rank this count is 0. Weight decay and momentum would move weights
     # that nothing has been said about.

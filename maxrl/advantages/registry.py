@@ -43,9 +43,11 @@ def estimator(
               gives 0 to a group in which all succeed, else "nonnegative"; "" for none
     registry  to register in
 
-    The formula gets known options and finite rewards (P, N), in float64 if they came so, else in
-    float32.
+    The formula gets known options and finite rewards (P, N), in float64 if they came so.
     """
+
+    if {takes, thresholds} - {"any", "binary", "nonnegative", ""}:
+        raise ValueError(f"@estimator got takes={takes!r} and thresholds={thresholds!r}")
 
     def register(formula):
         called = formula.__name__

@@ -67,8 +67,13 @@ def best_at_k(rewards: ArrayLike, k: int) -> np.ndarray:
 
 
 def exact_best_at_k(distribution: dict[float, float], ks: ArrayLike) -> np.ndarray:
-    """The expected largest of k rewards, (M,) at each of ks (M,), for {reward: its probability}."""
+    """The expected largest of k rewards, (M,) at each of ks (M,), for {reward: its probability}.
+
+    ValueError unless the probabilities are that and add up to 1.
+    """
     values, chances = map(_array, zip(*sorted(distribution.items())))
+    if not (chances >= 0).all() or abs(chances.sum() - 1) > 1e-6:
+        raise ValueError(f"exact_best_at_k needs probabilities that add up to 1, not {chances}")
     below = np.append(0, np.cumsum(chances))[:, None] ** _array(ks)  # (rewards + 1, M)
     return values @ np.diff(below, axis=0)
 

@@ -1,7 +1,7 @@
 """A language model as a policy: it makes rollouts, and turns advantages into gradients.
 
-classifier.py has the same for an image classifier. Both are a Policy and shape their results
-(P_local, N), so that one loop and one set of estimators serve both.
+classifier.py has the same methods for an image classifier. Both shape their results (P_local, N),
+so that one loop and one set of estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
 micro-batch has M rows of each of G groups.
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,49 +31,6 @@ from maxrl.sampling.sampler import generate, noise
 from maxrl.system import distributed, sharding
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import Example
-
-Batch = TypeVar("Batch", contravariant=True)  # the examples of a step
-Result = TypeVar("Result")  # rollouts of them
-
-
-class Policy(Protocol[Batch, Result]):
-    """What the loop of train.py needs of a model; a type checker compares the methods."""
-
-    items: str  # the unit of throughput, and its key in the statistics that backward returns
-    module: nn.Module  # the model as the ranks synchronise it
-    device: torch.device
-    autocast: bool
-
-    def watch(self, message: str, /) -> object:
-        """Take a progress message during long steps."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The model itself."""
-
-    def rollout(
-        self,
-        examples: Batch,
-        num_rollouts: int,
-        *,
-        step: int = 0,
-        indices: Sequence[int] | None = None,
-    ) -> Result:
-        """Sample N responses to each of P_local examples."""
-
-    def demonstrate(self, examples: Batch) -> Result:
-        """Return the reference answers of the examples as rollouts, N = 1."""
-
-    def record(self, rollouts: Result) -> Metrics:
-        """Store the log-probabilities before the first of several updates, for their ratio."""
-
-    def backward(
-        self, rollouts: Result, advantages: Tensor, group_ids: Sequence[int] | None = None
-    ) -> Totals:
-        """Add the gradient of an update's loss to the parameters' .grad, with one divisor."""
-
-    def restore_buffers(self) -> None:
-        """Undo the side effects of a skipped update's forward."""
 
 
 class TokenLogProbs(nn.Module):

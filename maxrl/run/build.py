@@ -17,7 +17,7 @@ from maxrl.sampling import cuda
 from maxrl.sampling.prompts import check_prompts
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError, refusing
-from maxrl.tasks.base import FilteredTask, Task, prompt_lengths
+from maxrl.tasks.base import FilteredTask, Task, example_of, prompt_lengths
 
 Learner = SequencePolicy | ClassifierPolicy
 
@@ -72,6 +72,12 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
         return Checkpoint(from_config(cfg.model | {"num_labels": len(task.classes)}))
     model = from_config(cfg.model)
     tokenizer = new_tokenizer(task)
+    example = example_of(task, 0)
+    written = tokenizer.encode_prompt(example.prompt) + tokenizer.encode(example.answer)
+    if "<unk>" in tokenizer.decode(written):
+        raise ValueError(
+            f"the task's vocabulary lacks words of {example!s:.200}: words are what blanks part"
+        )
     return Checkpoint(model, tokenizer, tokenizer.ends)
 
 

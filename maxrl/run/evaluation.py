@@ -131,5 +131,5 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
             temperature=cfg.eval_temperature,
             top_p=cfg.eval_top_p,
         )
-        found = of_rewards(rewards, cfg.eval_k) | judge.verdicts.means()
+        found = of_rewards(rewards, cfg.eval_k) | judge.means()
     return {f"eval/{name}": value for name, value in found.items()}

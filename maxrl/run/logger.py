@@ -21,7 +21,7 @@ from maxrl.system import distributed, files
 from maxrl.system.errors import RunError
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import is_success
-from maxrl.tasks.rewards import RewardSource, count_faults
+from maxrl.tasks.rewards import Judge, count_faults
 
 # The metrics of a line on the screen, and their names there.
 SHOWN = {
@@ -122,7 +122,7 @@ def judged_groups(rewards: Tensor) -> np.ndarray:
     return values[np.isfinite(values).any(axis=1)]
 
 
-def step_totals(sampled: Sampled, verdicts: RewardSource) -> Totals:
+def step_totals(sampled: Sampled, verdicts: Judge) -> Totals:
     """Totals of a step's rollouts; maxrl/run/README.md defines the metrics.
 
     verdicts  the judge's, with their statistics

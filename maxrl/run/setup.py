@@ -28,7 +28,7 @@ from maxrl.system.files import read_json
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, Task
 from maxrl.tasks.ready import check_references
-from maxrl.tasks.rewards import Judge, Labels, Rewards, RewardSource, Verdicts, probe
+from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 
 
 def choose_judges(
@@ -43,8 +43,9 @@ def choose_judges(
     """
     eval_judge = None
     if validation is not None:
-        eval_judge = choose_rewards(cfg, validation, "validation", functions, learned=False)
-    return choose_rewards(cfg, task, "train", functions), eval_judge
+        eval_judge = choose_rewards(cfg, validation, "validation", functions)
+    learned = cfg.supervised
+    return choose_rewards(cfg, task, "train", functions, learned), eval_judge
 
 
 def choose_rewards(
@@ -52,23 +53,23 @@ def choose_rewards(
     task: Task,
     name: str = "train",
     functions: Sequence[Callable | str] = (),
-    learned: bool = True,
+    learned: bool = False,
 ) -> Judge:
     """Return the judge of a split of the task, after a look at its references.
 
     name       of the split
     functions  reward functions, by default those that cfg.reward names
-    learned    whether a supervised run learns the references of this split
+    learned    whether the references are what a model learns
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
     classifier. With zero_reward_at_limit a response that is cut gets 0. UsageError if no reference
     can be read.
     """
     if task.classes:
-        return Judge(Labels(task))
-    verdicts: RewardSource
+        return Judge(task)
+    judge: Judge
     if cfg.reward or cfg.reward_weights:
-        rewards = Rewards(
+        judge = rewards = Rewards(
             functions or cfg.reward,
             cfg.reward_weights,
             cfg.reward_errors,
@@ -79,13 +80,13 @@ def choose_rewards(
         rewards.bind(task)
         # A function of weight 0 may lack what it compares with.
         judging = [*compress(rewards.functions.values(), rewards.weights)]
-        verdicts = rewards
     else:
-        verdicts = Verdicts(task, cfg.reward_errors, cfg.out)
+        judge = Verdicts(task, cfg.reward_errors, cfg.out)
         judging = [task.rewards]
     with refusing("", ValueError):
-        check_references(task, name, [] if cfg.supervised and learned else judging)
-    return Judge(verdicts, cfg.zero_reward_at_limit)
+        check_references(task, name, [] if learned else judging)
+    judge.finished_only = cfg.zero_reward_at_limit
+    return judge
 
 
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:

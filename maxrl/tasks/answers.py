@@ -101,46 +101,58 @@ CHANGES = re.compile(
     rf"|(?:times|by|over|point) (?:{COUNTS}))"
     rf"|{MONTHS}|[kMBein]|[x-z]+|abc?|bc|[A-Za-z]\()(?![{LETTER}])"
 )
-# These change it directly behind it only: 5 feet squared is 5.
-POWERS = re.compile(rf"(?: ?(?i:squared|cubed|scores?)|[abfjoq-rt-w])(?![{LETTER}])")
+# These change it directly behind it only: 5 feet squared is 5, and so are 5 fifth graders.
+POWERS = re.compile(
+    rf"(?: ?(?i:squared|cubed|scores?|{PARTS}(?![ -]grade))|[abfjoq-rt-w])(?![{LETTER}])"
+)
 
 PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 STYLES = r"text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf"
 # Characters that nobody sees: format characters, blanks of other kinds, which are LaTeX's thin one
-# here, and what JSON reads in \frac, \boxed, \text, \neq or \rho.
-UNSEEN = [
-    ("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]", ""),
-    ("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]", r"\\,"),
-    ("\b(?=[a-z])", r"\\b"),
-    ("\f(?=[a-z])", r"\\f"),
-    ("\n(?=(?:eq|e|eg|u|ot|abla|ewline|leq|geq|mid)(?![A-Za-z]))", r"\\n"),
-    ("\r(?=(?:ho|ight|angle|ceil|floor|vert|brace|m)(?![a-z]))", r"\\r"),
-    ("\t(?=(?:ext[a-z]*|imes|heta|frac|anh?|au|o|op|riangle|ilde)(?![A-Za-z]))", r"\\t"),
-]
+# here, and what JSON or Python reads in \frac, \boxed, \text, \neq, \rho or \vec.
+UNSEEN = {
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]": "",
+    "[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]": r"\\,",
+    "\a(?=[a-z])": r"\\a",
+    "\b(?=[a-z])": r"\\b",
+    "\f(?=[a-z])": r"\\f",
+    "\v(?=[a-z])": r"\\v",
+    "\n(?=(?:eq|e|eg|u|ot|abla|ewline|leq|geq|mid)(?![A-Za-z]))": r"\\n",
+    "\r(?=(?:ho|ight|angle|ceil|floor|vert|brace|m)(?![a-z]))": r"\\r",
+    "\t(?=(?:ext[a-z]*|imes|heta|frac|anh?|au|o|op|riangle|ilde)(?![A-Za-z]))": r"\\t",
+    # What LaTeX and math-verify have another name for, and a decimal comma.
+    "[⁻⁺]?[⁰¹²³⁴-⁹]+": lambda power: f"^{{{unicodedata.normalize('NFKC', power[0])}}}",
+    r"√ ?([0-9]+|\w)": r"\\sqrt{\1}",
+    "∞": r"\\infty ",
+    r"∅|\\varnothing(?![A-Za-z])": r"\\emptyset ",
+    r"(?<=[0-9])\{,\}(?=[0-9])(?![0-9]{3}(?![0-9]))": ".",
+    r"^\s*[-−]?[1-9][0-9]{0,2}(?: [0-9]{3})+\s*$": lambda groups: groups[0].replace(" ", ""),
+}
 # Applied in this order; LaTeX that is left over makes a text unreadable.
-REWRITE = [
+REWRITE = {
     # 5 \times 10^{-3}
-    (r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?", r"e\1"),
+    r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?(-?[0-9]{1,3})(?![0-9]) ?\}?": r"e\1",
     # 1{,}000  1\,000  1,\!000
-    (r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})", ","),
-    (r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])", r" \1\2/\3\4 "),
-    (rf"\\(?:{STYLES})(?![A-Za-z])", " "),
-    (r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~", " "),
-    (r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?", " "),
-    (r"[°ΩΩ]|\\(?:(?:text)?degree|Omega)(?![A-Za-z])", " "),
-    # $5 K is no temperature.
-    (r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))", r"\1"),
-    (r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])", " "),
-    (r"\s+", " "),
+    r"\{,\}|(?<=[0-9])(?:,?\\[,!]|\\[;: ](?=[0-9]{3}(?![0-9])))(?=[0-9]{3})": ",",
+    r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])": r" \1\2/\3\4 ",
+    rf"\\(?:{STYLES})(?![A-Za-z])": " ",
+    r"\\(?:left|right|displaystyle|q?quad|approx|newline)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~": " ",
+    r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?": " ",
+    r"°|\\(?:text)?degree(?![A-Za-z])|\\mu(?= *\{)|[kM]?\}? ?(?:[ΩΩ]|\\Omega(?![A-Za-z]))": " ",
+    # £5m and $5 K are no length and no temperature.
+    r"(?<=[$£€¥₹])([0-9.,]+) ?m(?![A-Za-z])": r"\1M",
+    r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))": r"\1",
+    r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])": " ",
+    r"\s+": " ",
     # The exponent of a unit, as of square feet.
-    (rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])", r"\1 "),
-    (r"[{}\s]+", " "),
-]
+    rf"(?<=[{LETTER}])( ?\}}? ?)\^ ?\{{? ?-?[123] ?\}}?": r"\1 ",
+    r"[{}\s]+": " ",
+}
 SIGNS = str.maketrans("−–\u2010\u2011⁄", "----/")
 
 
-def rewritten(text: str, rules: list[tuple[str, str]]) -> str:
-    for pattern, to in rules:
+def rewritten(text: str, rules: dict) -> str:
+    for pattern, to in rules.items():
         text = re.sub(pattern, to, text)
     return text
 
@@ -182,7 +194,7 @@ def read_number(text: str) -> Fraction | None:
     r"""Return the one number that a text commits to, exactly, or None.
 
     1. If there is an =, only what follows the last one counts (3 \times 4 = 12 is 12), and nothing
-       after <=, >= or !=. Two values of one name (x = 5 or x = 6) are no number.
+       after <=, >= or !=. Several equations (x = 5 or x = 6) are no number.
     2. A number is digits with an optional sign, decimals (3.50, .5, 5.), thousands separated as in
        1,234 1{,}234 1\,234 or by a thin space, fractions 3/4 \frac{3}{4} \frac34 ½, and mixed
        numbers 1 1/2 with a proper fraction. Not read is what could mean something else (1,23 0,500
@@ -200,10 +212,9 @@ def read_number(text: str) -> Fraction | None:
     if len(text) > LONGEST_BOX:
         return None
     text = plainly(text)
-    equations = [part for part in SEVERAL.split(text) if "=" in part]
-    names = {equation.partition("=")[0].strip() for equation in equations}
+    several = sum("=" in part for part in SEVERAL.split(text)) > 1
     before, _, text = text.rpartition("=")
-    if len(names) < len(equations) or before.rstrip().endswith(("<", ">", "!", r"\not")):
+    if several or before.rstrip().endswith(("<", ">", "!", r"\not")):
         return None
     try:
         values = {_value(match) for match in NUMBER.finditer(text)}
@@ -224,23 +235,22 @@ def read_number(text: str) -> Fraction | None:
 # What stands before a number with words, or between a number and its unit.
 UNIT = re.compile(
     rf"(?<![{LETTER}0-9)}}\\])[{LETTER}]{{2,}}"
-    rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
-    rf"|(?:(?<=[ ~{{,°])|circ ?\}}?)[ACFHJKLNTVWÅdghlmsu](?![{LETTER}])"
-    r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!][0-9]|[0-9] ?[x×*] ?10 ?\^"
+    rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:st|nd|rd|th|eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
+    rf"|(?:(?<=[ ~{{,°])[dghlmsu]|(?<=[ ~{{,°0-9])[ACFHJKLNTVWÅ]|circ ?\}}?[CF])(?![{LETTER}])"
+    r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!;: ][0-9]|[0-9] ?[x×*] ?10 ?\^"
     r"|[¼-¾⅐-⅞€£¥₹¢Ω]|\\(?:Omega|(?:text)?degree)"
     r"|(?:\$ ?[0-9.,]+ ?k|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
 )
 # What stands around an answer.
-FRAME = [
-    *UNSEEN,
-    (
-        r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)",
-        "",
-    ),
-    (r"^[*`\s]+", ""),
-    (r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$", ""),
-    (r"[*`\s]+$", ""),
-]
+FRAME = {
+    **UNSEEN,
+    r"(?is)^.*\b(?:ans|answers?|results?|solutions?)\b[*\s]*"
+    r"(?:is|are|[:=]|[-–—](?=\s))[*:\s]*(?=\S)": "",
+    r"(?i)^(?:the )?(?:correct )?(?:option|choice) (?=\(?[A-Z]\)?$)": "",
+    r"^[*`\s]+": "",
+    r"(?<!\.)(?<!\\right)\.(?=[$}*`\s]*$)|(?:\\newline|\\\\)\s*$": "",
+    r"[*`\s]+$": "",
+}
 # An unknown, a sign with two sides or another answer before the last =.
 UNKNOWN = re.compile(
     r"\\(?!(?:[dtc]?frac|sqrt|times|cdot|div|left|right|log|ln|sin|cos|tan|circ|binom|gcd|lcm|max|min"
@@ -248,16 +258,32 @@ UNKNOWN = re.compile(
     r"|(?<![A-Za-z\\])(?:[A-Za-z](?![A-Za-z(])|(?:[A-Z]{2,}|[x-z]+)(?![A-Za-z]))"
     r"|[<>!:]$|(?<![{\\]),(?![0-9]|[^()]{0,99}\))|;|\b(?:and|or)\b"
 )
+# Indices and arguments belong to a name, as in a_{n+1} or f(2).
+ARGUMENT = re.compile(r"_(?:\w|\{[^{}]*\})|(?<=[A-Za-z}'])(?:\([^()]*\)|\[[^][]*\])")
+OPERATION = re.compile(
+    r"[-+*/^,;|0-9]|\\(?:[dtc]?frac|sqrt|times|cdot|div|pm)(?![A-Za-z])"
+    r"|(?<![A-Za-z\\])(?:[x-z]{2,}|abc?|bc)(?![A-Za-z])"
+)
+CLOSED = "[b-df-hj-np-tv-z]"
 WORDS = re.compile(
-    rf"(?!.*(?<![{LETTER}])(?i:{COUNTS})(?![{LETTER}]))(?=.*(?:[{LETTER}]{{4}}|[A-Z]{{2}}))"
+    rf"(?!.*(?<![{LETTER}])(?i:{COUNTS})(?![{LETTER}]))"
+    rf"(?=.*(?:[{LETTER}]{{4}}|[A-Z][{LETTER}]|\b(?:no|odd|{CLOSED}[aeiou]{CLOSED})\b))"
     rf"[{LETTER}'’-]+(?: [{LETTER}'’-]+){{0,2}}"
 )
 # A word beside something else, where math-verify would read letters as variables; a number in
-# words, numbers of programs or with two points, and what Python reads in \alpha or \vec.
-WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}[.,:;!?]*"
+# words, and numbers of programs or with two points.
+WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}(?:\^\{?[23]\}?)?[.,:;!?]*"
 UNCLEAR = re.compile(
     rf"(?<!\S){WORD}(?=\s+\S)|(?<=\S\s){WORD}(?!\S)|^(?:\\\w+\{{)?(?i:{COUNTS})\}}?$"
-    "|0x[0-9A-Fa-f]|[0-9]\\.[0-9]+\\.[0-9]|[\a\v]"
+    r"|0x[0-9A-Fa-f]|[0-9]\.[0-9]+\.[0-9]"
+    # Groups of digits: of three or lakhs, or with a decimal comma.
+    r"|^[-−]?[0-9]++(?: [0-9]++)+$|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
+    r"|[0-9][. ][0-9]{3},[0-9]"
+)
+# A choice and its value, as (A) 5: the right response may be either. A time of the day.
+CHOICE = re.compile(
+    r"[( ]*(?:[A-Za-z] ?[).:]+|[0-9]\)) +(?:\w|\\(?:sqrt|pi)(?![a-z]))"
+    r"|(?i:[0-9:. ]+[ap]\.?m\b)"
 )
 
 
@@ -309,19 +335,46 @@ def result(text: str) -> str:
     """
     text = rewritten(text, FRAME)
     before, equals, after = text.rpartition("=")
-    if equals and not UNKNOWN.search(before.rpartition("=")[2]):
+    last = before.rpartition("=")[2]
+    # No calculation comes to an unknown: 5 = x.
+    if equals and not (UNKNOWN.search(last) or OPERATION.search(last) and UNKNOWN.search(after)):
         text = after.strip()
+    if unnamed(text):
+        return text
+    plain = plainly(text)
     # No formula is picked out of words.
     number = read_number(text) if UNIT.search(text) and not FORMULA.search(text) else None
-    if number is not None:
+    choice = CHOICE.match(plain)
+    if number is not None and not choice:
         return str(number)
-    return "" if UNCLEAR.search(text) and not words(text) else text
+    unclear = choice or UNCLEAR.search(text)
+    return "" if unclear and not words(text) else text
+
+
+def unnamed(text: str) -> str:
+    """Return an equation in unknowns without its last side, which is no answer: x + y = 5, 2x = 6.
+
+    "" if another side is a name, as x, f(2) or P(A).
+    """
+    before = ARGUMENT.sub("", text).rpartition("=")[0]
+    return before if all(map(OPERATION.search, before.split("="))) else ""
+
+
+def number_in(answer: str) -> Fraction | None:
+    """Return the number that an answer is, as answer_in() gives it, or None.
+
+    A letter that is left beside a number is an unknown, and an equation is no number.
+    """
+    value = plainly(answer.rpartition("=")[2])
+    unknown = unnamed(answer) or re.search(f"[{LETTER}]", value)
+    return None if unknown else read_number(answer)
 
 
 def words(text: str) -> str:
     """Return the words of an answer without any number or formula in small letters, or "".
 
-    They are three at most, and one has four letters or is in capitals: ab may be a product.
+    They are three at most, and one has four letters, a capital one before another, or is short as
+    yes and no are: ab may be a product.
     """
     said = plainly(text).strip()
     return said.lower() if WORDS.fullmatch(said) else ""

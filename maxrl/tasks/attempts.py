@@ -2,6 +2,7 @@
 
 import faulthandler
 import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,3 +90,25 @@ class Attempts:
         """Add the failed calls, and the groups that are left out, by them or otherwise."""
         totals.sum("rewards/groups_left_out", groups)
         totals.sum("rewards/failed_calls", self.failed_calls)
+
+
+def as_numbers(result: object, size: int) -> list[float]:
+    """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
+    if hasattr(result, "tolist"):  # an array or a tensor
+        result = result.tolist()
+    if not isinstance(result, list | tuple):
+        raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
+    if len(result) != size:
+        raise WrongAnswer(f"{len(result)} rewards for {size} completions")
+    values = []
+    for i, value in enumerate(result):
+        try:
+            # float() alone would read texts and bytes as well.
+            number = math.nan if value is None else float(value + 0)
+        except TypeError:
+            said = f"{value!r:.40} for completion {i} instead of a number or None"
+            raise WrongAnswer(said) from None
+        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
+            raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
+        values.append(number)
+    return values

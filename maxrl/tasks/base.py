@@ -15,6 +15,7 @@ from maxrl.sampling.rollouts import Rollouts
 from maxrl.system.errors import UsageError, blaming
 from maxrl.system.files import read_info
 from maxrl.tasks import verifiers
+from maxrl.tasks.attempts import as_numbers
 from maxrl.tasks.rows import check_messages, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +132,8 @@ class Task:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         P, N = rollouts.lengths.shape
         responses = [response for group in self.responses(rollouts) for response in group]
-        rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
+        verdicts = self.verify_all(responses, [example for example in examples for _ in range(N)])
+        rewards = as_numbers(verdicts, P * N)
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
     def responses(self, rollouts: Rollouts) -> list[list[str]]:

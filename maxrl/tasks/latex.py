@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from maxrl.tasks.answers import words
+from maxrl.tasks.answers import SEVERAL, read_number, unnamed, words
 
-BASE = re.compile(r"[0-9]\s*_\s*\{?\s*(\w+)")
+BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
 
 
 def work(verdict: str, *texts: str) -> bool:
@@ -30,15 +30,20 @@ def boxed(box: str, answer: str) -> bool:
     import math_verify
 
     texts = (answer, box)
-    # math-verify reads words as products of their letters, and leaves out the base of 1010_2.
-    said = [words(text) for text in texts]
+    # math-verify reads words as products of their letters, leaves out the base of 1010_2, and takes
+    # x + y for a name.
+    said = [*map(words, texts)]
+    if any(said):
+        return said[0] == said[1]
+    # It divides 3:4:5 from left to right.
+    ratios: list[list] = [[read_number(part) for part in text.split(":")] for text in texts]
+    if all(len(ratio) > 2 and all(ratio) for ratio in ratios):
+        gold, other = ratios
+        return [part / gold[0] for part in gold] == [part / other[0] for part in other]
     bases = [BASE.findall(text) for text in texts]
-    if all(said) or all(bases) and bases[0] != bases[1]:
-        return said[0] == said[1] != ""
-    # 5 is its 5%.
-    bare = [re.sub(r"\\?%", "", text) for text in (box, answer)]
-    if bare != [box, answer] and boxed(*bare):
-        return True
+    before = "" if "=" in box else unnamed(answer)
+    if bases[0] != bases[1] or before and not SEVERAL.search(before):
+        return False
     sides = [parse_box(text) for text in texts]
     compare = math_verify.grader.sympy_numeric_eq
     with patch.object(math_verify.grader, "sympy_numeric_eq", partial(equal, compare)):

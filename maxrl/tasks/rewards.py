@@ -17,9 +17,8 @@ import inspect
 import math
 from collections.abc import Callable, Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from torch import Tensor
 from maxrl.system.errors import FAULTS, UsageError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import import_object
-from maxrl.tasks.attempts import Attempts, WrongAnswer
+from maxrl.tasks.attempts import Attempts, WrongAnswer, as_numbers
 from maxrl.tasks.base import Example, Examples, Task, example_of, is_success
 from maxrl.tasks.ready import READY
 from maxrl.tasks.verifiers import take_counts
@@ -36,7 +35,39 @@ from maxrl.tasks.verifiers import take_counts
 CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
 
 
-class Rewards:
+class Judge:
+    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N) on their device.
+
+    A reward is NaN without a verdict, and 0 with finished_only if the length limit cut a response.
+    Training and evaluation have one each, because the statistics of a step follow an evaluation.
+    """
+
+    finished_only = False
+
+    def __init__(self, task: Any = None):
+        self.task = task
+        self.totals = Totals()  # since counted() was called
+
+    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
+        rewards = self.verdicts(examples, rollouts)
+        return rewards * rollouts.finished if self.finished_only else rewards
+
+    def verdicts(self, examples: Any, rollouts: Any) -> Tensor:
+        """Return the rewards (P_local, N) of whole and cut responses alike."""
+        return self.task.rewards(examples, rollouts)
+
+    def counted(self) -> Totals:
+        """Return the statistics since the last time; a step in rounds has several calls."""
+        totals = self.totals
+        self.totals = Totals()
+        return totals
+
+    def means(self) -> Metrics:
+        """Return the mean of each reward function over all ranks, which must all ask."""
+        return {}
+
+
+class Rewards(Judge):
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
     functions   callables, names of READY, "FILE.py:name" or "package.module:name"
@@ -56,11 +87,11 @@ class Rewards:
         directory: str | Path = ".",
         no_verdict: str = "group",
     ):
+        super().__init__()
         self.functions = by_name(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
         self.attempts = Attempts("the reward function", errors, timeout, directory)
         self.no_verdict = no_verdict
-        self.totals = Totals()  # since counted() was called
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
                 f"{len(self.functions)} reward functions and {len(self.weights)} weights: there "
@@ -70,8 +101,7 @@ class Rewards:
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
 
-    def __call__(self, examples: list[Example], rollouts) -> Tensor:
-        """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
+    def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape
         self.attempts.failed_calls = 0.0
         batch = batch_of(examples, rollouts)
@@ -106,17 +136,8 @@ class Rewards:
             self.totals.mean(f"rewards/{name}/mean", total, len(known))
             self.totals.std(f"rewards/{name}/std", total, (known**2).sum(), len(known))
 
-    def counted(self) -> Totals:
-        """Return the statistics since the last time; a step in rounds has several calls."""
-        totals = self.totals
-        self.totals = Totals()
-        return totals
-
     def means(self) -> Metrics:
-        """Return the mean of each function over all ranks, which must all ask.
-
-        In an evaluation, a rank without a prompt has no statistics.
-        """
+        # In an evaluation, a rank without a prompt has no statistics.
         counted = self.counted().parts
         totals = Totals()
         for name in self.functions:
@@ -167,15 +188,14 @@ class Rewards:
         return taken
 
 
-class Verdicts:
+class Verdicts(Judge):
     """A task's own rewards, whose failures are treated as those of reward functions."""
 
     def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
-        self.task = task
+        super().__init__(task)
         self.attempts = Attempts("the task", errors, directory=directory)
-        self.totals = Totals()  # since counted() was called
 
-    def __call__(self, examples: list[Example], rollouts) -> Tensor:
+    def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
         lengths = rollouts.lengths
         P, N = lengths.shape
@@ -195,61 +215,6 @@ class Verdicts:
         if rewards is None:
             return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
-
-    def counted(self) -> Totals:
-        """Return the statistics since the last time."""
-        totals = self.totals
-        self.totals = Totals()
-        return totals
-
-    def means(self) -> Metrics:
-        """Return nothing: no function has a mean beside that of the rewards."""
-        return {}
-
-
-class Labels:
-    """A classifier's rewards by its task, NaN without a verdict; they have no statistics."""
-
-    def __init__(self, task: Task):
-        self.task = task
-
-    def __call__(self, examples: Any, rollouts: Any) -> Tensor:
-        """Return the rewards (P_local, N) of classes drawn for images."""
-        return self.task.rewards(examples, rollouts)
-
-    def counted(self) -> Totals:
-        return Totals()
-
-    def means(self) -> Metrics:
-        return {}
-
-
-class RewardSource(Protocol):
-    """What a Judge asks."""
-
-    def __call__(self, examples: Any, rollouts: Any) -> Tensor:
-        """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
-
-    def counted(self) -> Totals:
-        """Return the statistics since the last time."""
-
-    def means(self) -> Metrics:
-        """Return the mean of each reward function over all ranks, which must all ask."""
-
-
-@dataclass
-class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N).
-
-    Training and evaluation have one each, because the statistics of a step follow an evaluation.
-    """
-
-    verdicts: RewardSource
-    finished_only: bool = False  # gives 0 to responses that were cut by the length limit
-
-    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
-        rewards = self.verdicts(examples, rollouts)
-        return rewards * rollouts.finished if self.finished_only else rewards
 
 
 def batch_of(examples: list[Example], rollouts) -> dict[str, list]:
@@ -346,25 +311,3 @@ def probe(task: Task, errors: str = "stop"):
                 f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
                 "0.0 or 1.0 for any text, also for an empty one"
             ) from None
-
-
-def as_numbers(result: object, size: int) -> list[float]:
-    """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
-    if hasattr(result, "tolist"):  # an array or a tensor
-        result = result.tolist()
-    if not isinstance(result, list | tuple):
-        raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
-    if len(result) != size:
-        raise WrongAnswer(f"{len(result)} rewards for {size} completions")
-    values = []
-    for i, value in enumerate(result):
-        try:
-            # float() alone would read texts and bytes as well.
-            number = math.nan if value is None else float(value + 0)
-        except TypeError:
-            said = f"{value!r:.40} for completion {i} instead of a number or None"
-            raise WrongAnswer(said) from None
-        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
-            raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
-        values.append(number)
-    return values

@@ -6,7 +6,6 @@ both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 
 all, and reads a reference by answer_in().
 """
 
-import re
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +18,11 @@ from maxrl.tasks.answers import (
     LONGEST_BOX,
     answer_in,
     last_boxed,
+    number_in,
     read_number,
     result,
     rewritten,
 )
-
-OPERATION = re.compile(r"[-+*/^,]|\b[0-9]")
 
 
 def final_number(response: str) -> Fraction | None:
@@ -40,9 +38,7 @@ def verify_number(response: str, answer: str | float) -> float:
     number, see answer_in(): of GSM8K's worked answers the number behind #### counts.
     """
     text = as_text({"answer": answer}, "answer", "verify_number")
-    gold = answer_in(text)
-    # x + y = 5 is an equation.
-    number = None if OPERATION.search(gold.rpartition("=")[0]) else read_number(gold)
+    number = number_in(answer_in(text))
     return float(number is not None and final_number(response) == number)
 
 
@@ -113,8 +109,11 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     for response, answer in zip(responses, answers, strict=True):
         box = (last_boxed(response) or "").strip()
         # What stands there to the letter is right, even if nothing can be read in it.
-        exact = box == answer.strip()
-        pairs.append((box, box) if exact else (result(box), answer_in(answer)))
+        gold = answer_in(answer)
+        # Values of two names are not equal.
+        number = None if "=" in gold and "=" in box else number_in(gold)
+        right = box == answer.strip() or number is not None and number == read_number(box)
+        pairs.append((box, box) if right else (result(box), gold))
     unsure = [(box, gold) for box, gold in pairs if box and gold and box != gold]
     verdicts = _found("boxed", unsure)
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
@@ -122,9 +121,9 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
 
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Return whether each answer has a value: "", "B. 4", "\frac{" and "two apples" have none."""
-    golds = [(answer_in(answer),) for answer in answers]
-    found = _found("readable", golds)
-    return [found[gold] for gold in golds]
+    golds = [answer_in(answer) for answer in answers]
+    found = _found("readable", [(gold,) for gold in golds if number_in(gold) is None])
+    return [found.get((gold,), True) for gold in golds]
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
@@ -140,13 +139,13 @@ def verify_published_batch(responses: list[str], answers: list[str]) -> list[flo
     return [float(found[pair]) for pair in pairs]
 
 
-SAME = [
-    (r"\\(?:left|right)(?![A-Za-z])", ""),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-    (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
-    (r"\s+", " "),
-    (r" (?!\w)|(?<!\w) ", ""),
-]
+SAME = {
+    r"\\(?:left|right)(?![A-Za-z])": "",
+    r"\\[dtc]frac(?![A-Za-z])": r"\\frac",
+    r"\\?\$|~|(?<!\\)\\[ ,;:!]": " ",
+    r"\s+": " ",
+    r" (?!\w)|(?<!\w) ": "",
+}
 
 
 def normal_form(box: str) -> str:

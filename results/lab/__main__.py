@@ -59,6 +59,15 @@ def tables_of(study: str) -> str:
     )
 
 
+def named(names, args) -> list[str]:
+    """Those with the text of --only; UsageError if a study has none."""
+    found = [name for name in names if args.only in name]
+    if not found and args.study != "all":
+        there = ", ".join(names) or "none"
+        raise UsageError(f"{args.study} has no {args.what} with {args.only!r}: there are {there}")
+    return found
+
+
 def chosen(study: str, args) -> dict[str, list[str]]:
     """The runs that a command asks for, of a stage or of all that are not planned only, and those
     that they start from."""
@@ -71,7 +80,8 @@ def chosen(study: str, args) -> dict[str, list[str]]:
     for stage, some in runs.items():
         every |= some
         if stage == args.stage or not args.stage and stage not in planned:
-            found |= {name: words for name, words in some.items() if args.only in name}
+            found |= some
+    found = {name: found[name] for name in named(found, args)}
     return with_bases(found, every, f"runs/{study}")
 
 
@@ -92,11 +102,10 @@ def make(study: str, args) -> int:
 
 def test(study: str, args) -> int:
     """Write the tests that are not there yet; the exit code of the first that fails."""
-    for name, words in getattr(load(study), "TESTS", {}).items():
+    tests = getattr(load(study), "TESTS", {})
+    for name in named(tests, args):
         file = Path("runs", study, name)
-        command = [*words, "--json", str(file)]
-        if args.only not in name:
-            continue
+        command = [*tests[name], "--json", str(file)]
         if args.dry_run:
             print(shlex.join(["python", *command]))
         elif file.suffix == ".jsonl" or not file.exists():
@@ -114,12 +123,12 @@ def show(study: str, args):
         text = tables_of(study)
         write_text(page(study), text)
         print(text)
-    if args.what == "figures" and hasattr(module, "FIGURES"):
+    figures = getattr(module, "FIGURES", {})
+    if args.what == "figures":
         folder = (args.out or RESULTS) / study / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, figure in module.FIGURES.items():
-            if args.only in name:
-                write(name, figure(), folder, not args.numbers)
+        for name in named(figures, args):
+            folder.mkdir(parents=True, exist_ok=True)
+            write(name, figures[name](), folder, not args.numbers)
 
 
 def main(arguments: list[str]) -> int:

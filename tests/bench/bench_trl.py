@@ -20,7 +20,7 @@ from maxrl.models.checkpoint import Checkpoint
 from maxrl.run.logger import step_totals
 from maxrl.run.recipes import maze9_laptop, maze17
 from maxrl.sampling.rollouts import with_verdict
-from maxrl.tasks.rewards import Labels
+from maxrl.tasks.rewards import Judge
 from tests.bench import bench_turns
 from tests.bench.bench_text import WORDS, FreshMazes, peer, random_model
 from tests.bench.bench_turns import Times, counted, row, sized, timed
@@ -45,7 +45,7 @@ def our_step(cfg, task, policy):
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = train.estimate(cfg, rollouts, rewards)
         stats = train.learn(cfg, policy, optimizer, rollouts, advantages, number)
-        return stats | step_totals(sampled, Labels(task)).metrics()
+        return stats | step_totals(sampled, Judge(task)).metrics()
 
     return step
 

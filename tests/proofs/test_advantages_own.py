@@ -31,6 +31,15 @@ def table(N):
     return mine
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"takes": "Binary"}, {"thresholds": "all"}, {"thresholds": True}, {"takes": None}]
+)
+def test_what_no_estimator_takes_is_refused(wrong):
+    """Else its rewards would not be checked."""
+    with pytest.raises(ValueError, match="@estimator got"):
+        estimator(**{"takes": "binary"} | wrong)
+
+
 @pytest.mark.parametrize("N", range(1, 9))
 def test_any_rule_of_a_reward_and_its_group_has_its_exact_weight(N):
     """All 2^N outcomes; by function, and by name once it is registered."""

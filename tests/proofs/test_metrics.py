@@ -90,6 +90,12 @@ def test_best_at_k_is_unbiased():
     np.testing.assert_allclose(exact_best_at_k(outcomes, [1, 10**4]), [mean, 1], atol=1e-14)
 
 
+@pytest.mark.parametrize("chances", [(0.5, 0.4), (1.5, -0.5), (math.nan, 1), (0.7, 0.7)])
+def test_best_at_k_of_no_distribution_is_refused(chances):
+    with pytest.raises(ValueError, match="probabilities"):
+        exact_best_at_k(dict(zip((0.0, 1.0), chances)), [1])
+
+
 @pytest.mark.parametrize("k", [0, -1, 4, 1.5])
 def test_best_at_k_of_no_subset_is_refused(k):
     with pytest.raises(ValueError, match=f"k={k}"):

@@ -17,6 +17,7 @@ from maxrl.analysis.metrics import t_quantile
 from maxrl.learning.policy import SequencePolicy
 from maxrl.run import grid
 from maxrl.run.directory import STOPPED
+from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
@@ -105,6 +106,13 @@ def test_a_dry_run_says_what_would_be_done(toy, monkeypatch, capsys):
     assert all(shlex.join(words) in said for _, runs, *_ in made for words in runs.values())
     toy("test", "--only", "other", "--dry-run")
     assert capsys.readouterr().out.count("eval.py") == 1
+
+
+@pytest.mark.parametrize("what", ["runs", "test", "figures"])
+def test_names_that_a_study_does_not_have_are_refused(toy, what):
+    """With those that it has, where nothing would be done."""
+    with pytest.raises(UsageError, match=f"toy has no {what} with 'nonsense'"):
+        toy(what, "--only", "nonsense", "--numbers")
 
 
 def test_runs_start_after_those_they_start_from():

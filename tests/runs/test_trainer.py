@@ -225,7 +225,7 @@ def test_a_run_without_steps(new):
     assert trainer.train().global_step == 0
     assert trainer.state.log_history == []
     # What only repeats what train() has written does nothing.
-    assert trainer.log_metrics("train", {}) is trainer.save_state() is None
+    assert not trainer.log_metrics("train", {}) and not trainer.save_state()
 
 
 OWN = """

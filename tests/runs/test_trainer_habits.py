@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import torch
 
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.models import checkpoint
@@ -143,7 +143,7 @@ def test_early_stopping_of_transformers(new):
     trainer = new([stop], metric_for_best_model="reward", **options)
     assert trainer.args.greater_is_better is True
     trainer.eval_judge = lambda examples, rollouts: rollouts.lengths.double() * 0 + next(values)
-    trainer.eval_judge.verdicts = SimpleNamespace(means=dict)
+    trainer.eval_judge.means = dict
     trainer.train()
     # .3 is the best of four, and the two after it are worse.
     assert trainer.state.global_step == 4
@@ -188,6 +188,7 @@ def test_what_scripts_do_after_the_training(new, tiny_chat):
     saved has the trained weights."""
     trainer = new()
     args = trainer.args
+    assert not hasattr(args, "nonsense")
     trainer.train()
     trainer.accelerator.print("trained")
     trainer.accelerator.wait_for_everyone()
@@ -207,8 +208,10 @@ def test_what_scripts_do_after_the_training(new, tiny_chat):
     assert (args.temperature, args.world_size, args.n_gpu, args.device.type) == (1, 1, 0, "cpu")
     assert args.to_dict()["num_generations"] == 4
     assert args.per_device_eval_batch_size == 8
-    assert not hasattr(args, "nonsense")
+    assert trainer.accelerator.state.num_processes == 1
     assert not trainer.is_fsdp_enabled
+    assert trainer.model.config.to_dict()["hidden_size"] and trainer.model.num_parameters()
+    assert trainer.model.generate(torch.tensor([[1, 2]]), max_new_tokens=2).shape[1] > 2
     assert trainer.train_dataset == sums()
     model = transformers.AutoModelForCausalLM.from_pretrained("saved")
     again = transformers.AutoModelForCausalLM.from_pretrained("again")
@@ -235,6 +238,47 @@ def test_the_method_is_said(new, capfd):
 def test_maxrl_is_not_said(new):
     new()
     new(estimator="grpo")
+
+
+# What is here in neither, in words of TRL's trainer and of a few that nobody has.
+MEMBERS = """
+predict get_train_dataloader tokenizer create_optimizer hub_model_id store_flos trian
+state.save_to_json state.best_global_step accelerator.gather accelerator.free_memory
+accelerator.state.fsdp_plugin args.to_json_string args.train_batch_size args.parallel_mode args.lr
+control.should_log model_wrapped callback_handler data_collator
+"""
+
+
+def asked(trainer, path):
+    for name in path.split("."):
+        trainer = getattr(trainer, name)
+    return trainer
+
+
+def test_what_is_not_here_is_said(new):
+    """Before the training as a mistake, in one sentence, of trainer and arguments; after it nothing
+    ends a script, whatever it does with what it gets."""
+    trainer = new()
+    for path in MEMBERS.split():
+        last = path.split(".")[-1]
+        if path.startswith(("state.", "control.", "accelerator.")):
+            with pytest.warns(UserWarning, match=f"has no {last}"):
+                asked(trainer, path)
+            continue
+        with pytest.raises(AttributeError, match=f"has no {last}"):
+            asked(trainer, path)
+        assert getattr(trainer if "." not in path else trainer.args, last, 7) == 7
+    with pytest.raises(AttributeError, match="did you mean train"):
+        trainer.trian()
+    with pytest.raises(AttributeError, match="processing_class"):
+        trainer.tokenizer  # noqa: B018
+    trainer.train()
+    for path in MEMBERS.split():
+        with pytest.warns(UserWarning, match=f"has no {path.split('.')[-1]}"):
+            found = asked(trainer, path)
+        assert not found and not [*found(1, name=2).metrics["loss"]]
+        found.padding_side = "left"
+    assert trainer.reward_funcs == [digit]
 
 
 @pytest.mark.parametrize("name", ["reward_func", "modle", "peft_conf", "trainset", "tokenizer"])

@@ -1,5 +1,5 @@
-r"""References as people write them, tests/tasks/tables/references.tsv: 200 of them, each with a
-right and a wrong response; what ours and TRL 1.16 say of both, and why where they differ.
+r"""References as people write them, tests/tasks/tables/references.tsv: each of them has a right and
+a wrong response; what ours and TRL 1.16 say of both, and why where they differ.
 
 Verdicts are two signs, of the right and of the wrong response: 10 is as it should be, and -- is no
 verdict. <200B> is the character of this number.
@@ -42,11 +42,11 @@ def differing(found: list[str], column: int) -> list:
 
 def test_the_table():
     """The right response is right and the wrong one wrong, or there is no verdict."""
-    assert len({row[0] for row in ROWS}) == len(ROWS) == 200
+    assert len({row[0] for row in ROWS}) == len(ROWS) >= 200
     found = signs(READY["accuracy_reward"](RESPONSES, answer=REFERENCES))
     assert differing(found, 3) == []
     assert {row[3] for row in ROWS} == {"10", "--"}
-    assert sum(row[3] == "10" for row in ROWS) >= 170
+    assert sum(row[3] == "10" for row in ROWS) >= 0.85 * len(ROWS)
 
 
 def test_ours_is_never_worse_without_a_reason():
@@ -75,14 +75,14 @@ def test_all_verdicts_are_one(tmp_path):
     golds = [task[i].columns["answer"] for i in range(len(ROWS))]
     for row, verdict, known in zip(ROWS, found, readable_batch(golds)):
         assert (verdict == row[3]) if known else (row[3] == "--" and verdict[1] == "0"), row[0]
-    with pytest.warns(UserWarning, match=f"{sum(row[3] == '--' for row in ROWS)} of 200"):
+    with pytest.warns(UserWarning, match=f"{sum(row[3] == '--' for row in ROWS)} of {len(ROWS)}"):
         check_references(task, "train", [task.rewards])
     (tmp_path / "info.json").write_text("{}")
     words = load_task("gsm8k", "train", directory=str(tmp_path))
     numbers = signs(map(verify_number, RESPONSES, REFERENCES))
     assert numbers == signs(words.verify_all(RESPONSES, examples))
     read = [verify_number(boxed(answer_in(row[0])), row[0]) for row in ROWS]
-    with pytest.warns(UserWarning, match=f"{read.count(0)} of 200"):
+    with pytest.warns(UserWarning, match=f"{read.count(0)} of {len(ROWS)}"):
         check_references(words, "train", [words.rewards])
     for row, verdict, known in zip(ROWS, numbers, read):
         # Two right responses are equal in mathematics but no equal numbers: 1/3 is not 0.333333.

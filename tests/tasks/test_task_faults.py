@@ -46,6 +46,10 @@ class Text(Right):
     def verify(self, response, example):
         return "right" if self.calls > 1 else 1.0
 
+class Silent(Right):
+    def verify(self, response, example):
+        return None if self.calls > 1 else 1.0
+
 class NaN(Right):
     def verify(self, response, example):
         return float("nan") if self.calls > 1 else 1.0
@@ -124,9 +128,10 @@ KEYS = {"prompts", "completions", "error"}
 # What is wrong from the second step on, and what is said of it.
 SAID = {
     "Raises": "Raises raised ZeroDivisionError: division by zero",
-    "Text": "Text raised",
-    "NaN": "NaN returned a reward that is not a finite number",
-    "Short": "Short raised RuntimeError",
+    "Text": "Text returned 'right' for completion 0",
+    "Silent": "Silent returned a reward that is not a finite number",
+    "NaN": "NaN returned nan for completion 0",
+    "Short": "Short returned 15 rewards for 16 completions",
     "Shape": "instead of a tensor of shape (4, 4)",
 }
 

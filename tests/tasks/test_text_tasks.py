@@ -1,8 +1,13 @@
 """The tasks of texts: prompts, verdicts, and files that are wrong."""
 
-import pytest
+import contextlib
 
+import pytest
+import torch
+
+from maxrl.learning.config import Config
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run import build
 from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import FilteredTask, Task
@@ -139,3 +144,16 @@ def test_within_a_length(tmp_path):
     assert FilteredTask(task, tokenizer, 5).left_out == 0
     assert short.stop_tokens == ()
     assert short.batch([1])[0].prompt == "a"
+
+
+@pytest.mark.parametrize(
+    "prompt, answer, known",
+    [("1 + 2", "1 2", True), ("1+2", "1", False), ("1 + 2", "3", False), ("1 + b", "", False)],
+)
+def test_words_that_a_vocabulary_lacks_are_named_before_the_first_step(prompt, answer, known):
+    """Whoever trains on prompts of unknown tokens alone learns nothing, without a word."""
+    task = load_task("prompts", "train", train=[{"prompt": prompt, "answer": answer}])
+    task.vocabulary = ("<pad>", "<eos>", "<unk>", *"12+")
+    cfg = Config(task="prompts", model=tiny.model(torch.float32).config.to_hf())
+    with contextlib.nullcontext() if known else pytest.raises(ValueError, match="lacks words"):
+        build.initial(cfg, task, None)

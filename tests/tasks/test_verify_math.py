@@ -55,10 +55,10 @@ def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
         return True
 
     monkeypatch.setattr(verifiers.POOL, "ask", ask)
-    responses = [boxed("1/2"), boxed("0.5"), boxed(" 1/2 "), "none", boxed("7"), boxed("1/2")]
-    found = verify_math_batch(responses, ["0.5", "0.5", "0.5", "0.5", "7", "0.6"])
-    assert found == [1, 1, 1, 0, 1, 1]
-    assert sorted(asked) == [("1/2", "0.5"), ("1/2", "0.6")]
+    responses = [boxed(text) for text in ("x/2", "0.5x", " x/2 ", "7", "1/2", "x/2")] + ["none"]
+    found = verify_math_batch(responses, ["0.5x"] * 3 + ["7", "0.50", "x", "0.5x"])
+    assert found == [1, 1, 1, 1, 1, 1, 0]
+    assert sorted(asked) == [("x/2", "0.5x"), ("x/2", "x")]
     assert verify_math_batch([], []) == []
     with pytest.raises(ValueError):
         verify_math_batch([boxed("5")], ["5", "6"])

@@ -1,96 +1,57 @@
 """What scripts for TRL do around train(): it does here what it does there, or nothing at all."""
 
-import contextlib
-import logging
 import warnings
-from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
-import torch
-
-from maxrl.models.hf_config import TransformerConfig
-from maxrl.run.cli import say
 from maxrl.run.directory import Run
 from maxrl.run.trackers import renamed
 from maxrl.run.trl.log import history, per_entry, underscored
-from maxrl.system import distributed
+from maxrl.run.trl.options import ABSENT, WHY_NOT
+from maxrl.run.trl.scripted import Nothing, Scripted, of_process
 from maxrl.system.errors import UsageError
 
-# What scripts call or ask of a trainer, and what has been done already, or is of no use here.
-HARMLESS = (
-    "end save_state save_metrics log_metrics store_flos push_to_hub create_model_card init_hf_repo "
-    "optimizer lr_scheduler ref_model hub_model_id is_fsdp_enabled is_deepspeed_enabled deepspeed"
-)
-# Of these, what somebody may miss.
-SAID = {
-    "push_to_hub": "nothing is sent to the hub: use save_model(DIR), then `hf upload NAME DIR`",
-    "create_model_card": "no model card is written: recipe.json has the options of the run",
-}
 # The methods of callbacks that are called, and what a callback may ask of the control.
 CALLED = "on_train_begin, on_step_end, on_log, on_evaluate, on_train_end, should_training_stop"
 
 
-class Nothing:
-    """Stands for what is not here: it is false, has every attribute and does nothing."""
+class Control(Scripted):
+    """What callbacks ask for, which may be in vain."""
 
-    def __call__(self, *given: object, **named: object) -> None: ...
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __getattr__(self, name: str) -> "Nothing":
-        return Nothing()
+    def __setattr__(self, name: str, value: object) -> None:
+        getattr(self, name)
+        super().__setattr__(name, value)
 
 
-class Settable(TransformerConfig):
-    """The config of a model for scripts, which set use_cache in it and save it."""
-
-    __setattr__ = object.__setattr__
-    save_pretrained = Nothing()
-
-
-class Around:
+class Around(Scripted):
     """What a trainer has beside train(), evaluate() and save_model()."""
 
     args: Any
     policy: Any
+    called = "the trainer"
+    instead = WHY_NOT | ABSENT
+    begun = False  # whether train() has begun to change the policy
 
     def __init__(self) -> None:
-        self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0, best_metric=None)
-        self.state.is_world_process_zero = self.is_world_process_zero()
-        self.state.is_local_process_zero = self.is_local_process_zero()
-        self.state.best_model_checkpoint = None  # every checkpoint is kept
-        self.state.total_flos = 0.0
-        self.control = SimpleNamespace(should_training_stop=False)
+        process = of_process()
+        self.is_world_process_zero = lambda: process["is_main_process"]
+        self.is_local_process_zero = lambda: process["is_local_main_process"]
+        self.accelerator: Any = Scripted("trainer.accelerator", process)
+        vars(self.accelerator)["state"] = self.accelerator
+        # Every checkpoint is kept.
+        begin = dict(global_step=0, epoch=0.0, best_metric=None, best_model_checkpoint=None)
+        self.state: Any = Scripted("trainer.state", process | begin | {"log_history": []})
+        self.control: Any = Control("control", {"should_training_stop": False})
         self.callbacks: list[Any] = []
-
-    def __getattr__(self, name: str) -> Nothing:
-        if name not in HARMLESS.split():
-            raise AttributeError(f"MaxRLTrainer has no {name}")
-        if name in SAID and self.is_world_process_zero():
-            say(SAID[name])
-        return Nothing()
-
-    def is_world_process_zero(self) -> bool:
-        return self.accelerator.is_main_process
-
-    def is_local_process_zero(self) -> bool:
-        return self.accelerator.is_local_main_process
-
-    @property
-    def accelerator(self) -> Any:
-        """Stands for an accelerate.Accelerator."""
-        result = Nothing()
-        vars(result).update(of_process())
-        return result
 
     def add_callback(self, one: Any) -> None:
         """Add a callback of transformers, or a class of them, that has some methods of CALLED."""
         one = one() if isinstance(one, type) else one
         if not [name for name in dir(one) if name.startswith("on_")]:
             raise UsageError(f"callbacks has {one!r:.40}, which has none of {CALLED}")
-        self.warn(type(one).__name__, vars(type(one)))
+        for name in vars(type(one)):
+            if name.startswith("on_") and name not in CALLED:
+                said = f"{type(one).__name__}.{name} is not called: there are {CALLED}"
+                warnings.warn(said, stacklevel=2)
         self.callbacks.append(one)
 
     def remove_callback(self, one: Any) -> None:
@@ -103,15 +64,8 @@ class Around:
         """Call the callbacks as transformers does, with the model that is trained."""
         named["model"] = self.policy and self.policy.model
         for one in self.callbacks:
-            getattr(one, event, Nothing())(self.args, self.state, self.control, **named)
-        self.warn("control", (name for name, asked in vars(self.control).items() if asked))
-
-    def warn(self, who: str, names: Iterable[str]) -> None:
-        """Warn of what a callback has, or asks for, in vain."""
-        for name in names:
-            vain = name.startswith(("on_", "should_")) and name not in CALLED
-            if vain and self.is_world_process_zero():
-                warnings.warn(f"{who}.{name} does nothing: there are {CALLED}", stacklevel=3)
+            method: Any = getattr(one, event, Nothing())
+            method(self.args, self.state, self.control, **named)
 
     def log(self, logs: dict[str, float], *given: object) -> None:
         """Add an entry to state.log_history."""
@@ -155,25 +109,3 @@ class ScriptRun(Run):
         if trainer.control.should_training_stop:
             self.signalled = 0.0
         return super().ends(step, metrics, *saved)
-
-
-def of_process() -> dict[str, Any]:
-    """Return what scripts ask of their arguments, or of an accelerator, about this process."""
-    # By the launcher: scripts ask before the ranks have met.
-    rank, local = (distributed.launched(name, 0) for name in ("RANK", "LOCAL_RANK"))
-    world = distributed.launched("WORLD_SIZE", 1)
-    return {
-        "process_index": rank,
-        "local_process_index": local,
-        **dict.fromkeys(("world_size", "num_processes"), world),
-        **dict.fromkeys(("is_main_process", "should_log", "should_save"), rank == 0),
-        "is_local_main_process": local == 0,
-        "device": torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu"),
-        "n_gpu": torch.cuda.device_count(),
-        "print": print if rank == 0 else Nothing(),
-        "wait_for_everyone": distributed.barrier,
-        "unwrap_model": lambda model, **options: model,
-        "get_process_log_level": lambda: logging.WARNING,
-        # Whatever the other processes wait for is made by each of them.
-        "main_process_first": lambda *given, **named: contextlib.nullcontext(),
-    }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.learning.config import Config, as_kind
-from maxrl.run.trl.around import of_process
+from maxrl.run.trl.scripted import Scripted, of_process
 from maxrl.system.arguments import REPLACED, asks, dashed, guess, near
 from maxrl.system.errors import UsageError
 
@@ -177,12 +177,15 @@ def taken(default: object, ours: str) -> Any:
 
 
 @dataclass(init=False)
-class MaxRLConfig:
+class MaxRLConfig(Scripted):
     """The options of MaxRLTrainer, with the names of TRL's GRPOConfig.
 
     The options of train.py that TRL has none for, such as micro_batch_tokens or no_verdict, are
     taken by their own names and precede these. UsageError for any other option, with the reason.
     """
+
+    called = "MaxRLConfig"
+    begun = False
 
     output_dir: str = taken(None, "--out")
     num_generations: int = taken(8, "--rollouts")
@@ -266,9 +269,7 @@ class MaxRLConfig:
     def __getattr__(self, name: str) -> Any:
         """Return TRL's default of an option that is not taken, as scripts ask push_to_hub."""
         known = USUAL | of_process()
-        if name not in known:
-            raise AttributeError(f"MaxRLConfig has no {name}")
-        return known[name]
+        return known[name] if name in known else super().__getattr__(name)
 
     def to_dict(self) -> dict:
         """Return the options that are taken, by name."""

@@ -19,14 +19,14 @@ from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
-from maxrl.run.trl.around import Around, Nothing, ScriptRun, Settable
+from maxrl.run.trl.around import Around, ScriptRun
 from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of, plain
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
 from maxrl.system import distributed, user_code
-from maxrl.system.arguments import near
-from maxrl.system.errors import UsageError
+from maxrl.system.arguments import asks, near
+from maxrl.system.errors import UsageError, refusing
 
 # What train() returns, as in transformers.
 TrainOutput = namedtuple("TrainOutput", "global_step training_loss metrics")
@@ -62,7 +62,7 @@ class MaxRLTrainer(Around):
         **others: object,
     ):
         for name, value in others.items():
-            if value not in (None, (None, None), [], (), {}) or name not in ABSENT:
+            if name not in ABSENT or value != (None, None) and asks(value, None):
                 hint = near(name, [*ABSENT, *MaxRLTrainer.__init__.__annotations__])
                 raise UsageError(f"{name} is not here: {ABSENT.get(name) or hint}")
         model = plain(model)
@@ -71,9 +71,8 @@ class MaxRLTrainer(Around):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         super().__init__()
         self.policy: SequencePolicy | None = None
-        self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
-        functions = as_list(reward_funcs)
+        self.reward_funcs = functions = as_list(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
         init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
@@ -95,8 +94,8 @@ class MaxRLTrainer(Around):
         )
         self.cfg = setup.resolved(cfg, self.task, world)
         self.state.max_steps = self.cfg.steps * self.cfg.minibatches * self.cfg.passes
-        judges = setup.choose_judges(cfg, self.task, self.validation, functions)
-        self.judge, self.eval_judge = judges
+        splits = self.task, self.validation
+        self.judge, self.eval_judge = setup.choose_judges(cfg, *splits, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -107,8 +106,7 @@ class MaxRLTrainer(Around):
         if train is None:
             raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
         data = {"train": train, "validation": validation}
-        for split, rows in data.items():
-            data[split] = str(rows) if isinstance(rows, Path) else rows
+        data |= {split: str(rows) for split, rows in data.items() if isinstance(rows, Path)}
         limit = self.args.max_prompt_length or 0
         setup.fix_date(self.args.output_dir)
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
@@ -121,14 +119,17 @@ class MaxRLTrainer(Around):
 
     @property
     def model(self) -> Any:
-        """The model as it is now: the one of transformers that was given, if any, else ours."""
+        """The model: the one of transformers that was given, or else what transformers makes of the
+        newest checkpoint, which train() ends with."""
         if self.given is not None:
             return self.given
-        model: Any = self.started().model
-        object.__setattr__(model.config, "__class__", Settable)
-        model.generation_config = Nothing()
-        model.save_pretrained = self.save_model
-        return model
+        with refusing("trainer.model needs transformers: ", ImportError):
+            from transformers import AutoModelForCausalLM
+        return AutoModelForCausalLM.from_pretrained(self.newest() or self.cfg.init)
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint of the run, if there is one."""
+        return [None, *checkpoints(Path(self.cfg.out))][-1]
 
     @property
     def processing_class(self) -> Any:
@@ -151,7 +152,7 @@ class MaxRLTrainer(Around):
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
-        newest = next(iter(checkpoints(Path(self.cfg.out))[::-1]), None)
+        newest = self.newest()
         given = isinstance(resume, str | Path) and Path(resume).resolve()
         if given and not (newest and newest.resolve() == given):
             said = f"resume_from_checkpoint = {resume}: a run resumes from its newest checkpoint"
@@ -168,8 +169,8 @@ class MaxRLTrainer(Around):
             # An earlier call may have trained the policy, and failed within a step.
             if self.begun:
                 self.policy = None
-                self.judge.verdicts.counted()
-            self.begun = True
+                self.judge.counted()
+            self.begun = vars(self.args)["begun"] = True
             policy = self.started(run.resumed)
             optimizer = make_optimizer(cfg, policy.model)
             judges = self.judge, self.eval_judge

@@ -99,7 +99,7 @@ def test(study: str, args) -> int:
             continue
         if args.dry_run:
             print(shlex.join(["python", *command]))
-        elif file.suffix == ".jsonl" or not file.exists():
+        elif not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             done = subprocess.run([sys.executable, *command], env=os.environ | ONE_CORE)
             if done.returncode:

@@ -3,7 +3,7 @@
 Writes test.npy, validation.npy and train.npy (packed rows, see maxrl/tasks/maze.py) and info.json
 into data/maze/17x17/. The seed alone decides a stream of mazes without repetitions; the first ones
 are the test set, then come validation and training, so that the held-out mazes are the same
-whatever --train and --workers are.
+whatever --train and --workers are. With --source the mazes are those of a file, in its order.
 """
 
 import itertools
@@ -23,8 +23,10 @@ from data.common import (
 )
 from maxrl.system.distributed import cores
 from maxrl.system.errors import UsageError
+from maxrl.system.files import DataError, checksum
+from maxrl.system.tables import read_table
 from maxrl.tasks.base import DATA
-from maxrl.tasks.maze import generate
+from maxrl.tasks.maze import all_moves_left, generate, goal_of, pack_squares, read_grid, start_of
 
 OPTIONS = {
     "size": (17, 5, "squares on a side, odd"),
@@ -66,23 +68,66 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     return np.frombuffer(packed, np.uint8).reshape(-1, width)
 
 
+def mazes_of(file: Path, size: int) -> np.ndarray:
+    """The mazes in a file of other people's, packed (M, bytes); DataError for what is none."""
+    found = []
+    for row, where in read_table(file):
+        walls = walls_of(row, size)
+        # A border of walls, and a way from the start to the goal.
+        whole = walls.shape == (size, size) and (
+            walls.sum() - walls[1:-1, 1:-1].sum() == 4 * size - 4
+        )
+        if not whole or all_moves_left(walls[None])[0, start_of(size)] < 1:
+            raise DataError(
+                f"{where} has no maze of {size}x{size} squares, walls around it and a way from its "
+                "start at the upper left to its goal: --size N is the number of squares on a side"
+            )
+        found.append(walls)
+    return pack_squares(np.array(found))
+
+
+def walls_of(row: dict, size: int) -> np.ndarray:
+    """The walls (n, n) of a row with a `grid`, where 1 is a wall, or with a maze's text as `prompt`
+    or as its last message; of another shape if it holds no such maze."""
+    if "grid" in row:
+        return np.array(row["grid"], dtype=object) == 1
+    prompt = row.get("prompt") or ""
+    text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    squares = [*(read_grid(text) or {}).values()]
+    ends = {start_of(size): "START", goal_of(size): "GOAL"}
+    if len(squares) != size**2 or any(squares[at] != name for at, name in ends.items()):
+        return np.zeros(0, bool)
+    return (np.array(squares) == "WALL").reshape(size, size)
+
+
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
+    parser.add_argument("--source", type=Path, help="a file with mazes (JSONL or parquet)")
     args = parsed(parser, words, OPTIONS)
     if args.size % 2 == 0 or args.size > 255:
         raise UsageError(f"the size of a maze is odd and at most 255, got --size {args.size}")
-    if not args.train:
+    if args.source:
+        rows = mazes_of(args.source, args.size)
+        args.train = len(rows) - args.test - args.validation
+        if args.train < 0:
+            raise UsageError(
+                f"{args.source} has {len(rows)} mazes: lower --test {args.test} or --validation "
+                f"{args.validation}"
+            )
+    elif not args.train:
         # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
         args.train = 70_000 if args.size == 9 else 1_000_000
     counts = {split: getattr(args, split) for split in SPLITS}
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
+    if args.source:
+        request = {"size": args.size, "source": checksum(args.source), "counts": counts}
     total = sum(counts.values())
 
     def write(new: Path) -> None:
-        rows = draw_mazes(args.size, total, args.seed, args.workers)
+        mazes = rows if args.source else draw_mazes(args.size, total, args.seed, args.workers)
         ends = np.cumsum(list(counts.values()))
-        for split, part in zip(counts, np.split(rows, ends[:-1])):
+        for split, part in zip(counts, np.split(mazes, ends[:-1])):
             np.save(new / f"{split}.npy", part, allow_pickle=False)
 
     folder = args.out or DATA / "maze" / f"{args.size}x{args.size}"

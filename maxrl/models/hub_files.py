@@ -47,11 +47,13 @@ def find(path: str | Path) -> Path:
 
 
 def on_hub(path: str | Path) -> bool:
-    """Tell whether `path` reads OWNER/NAME and is no path here; runs/NAME is a run not yet made."""
+    """Tell whether `path` reads OWNER/NAME or OWNER/NAME/FOLDER and is no path here; runs/NAME is a
+    run not yet made.
+    """
     name = str(path)
     return (
-        re.fullmatch(r"(?!runs/)[\w-][\w.-]{,95}/[\w.-]{1,96}", name) is not None
-        and not Path(name).parent.exists()
+        re.fullmatch(r"(?!runs/)[\w-][\w.-]{,95}(/[\w.-]{1,96}){1,2}", name) is not None
+        and not Path(Path(name).parts[0]).exists()
     )
 
 
@@ -68,22 +70,28 @@ def download(
 ) -> Path:
     """Return the directory with the files of a repository on the hub, downloaded where necessary.
 
+    name        OWNER/NAME, or OWNER/NAME/FOLDER for the files in a folder
     files, but  patterns of the files to fetch and of those to leave; by default a checkpoint's
     which       repo_type and revision
 
     FileNotFoundError if they cannot be fetched.
     """
+    repository, folder = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:])
+    if folder:
+        files = [f"{folder}/{file}" for file in ([files] if isinstance(files, str) else files)]
+        but = None
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(name, allow_patterns=files, ignore_patterns=but, **which))
+        root = snapshot_download(repository, allow_patterns=files, ignore_patterns=but, **which)
+        return Path(root, folder)
     # The hub, its client and the network raise errors of many unrelated classes.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in which.items())
         raise FileNotFoundError(
             f"{name} is no directory here and could not be fetched from the hub ({reason}); with a "
-            f"network, `hf download {name} {options}--local-dir {name}` puts it here"
+            f"network, `hf download {repository} {options}--local-dir {repository}` puts it here"
         ) from None
 
 

@@ -13,6 +13,12 @@ def mazes(size, count, seed=0):
     return unpack(generate(size, count, np.random.default_rng(seed)), size)  # (M, n, n)
 
 
+def looped(size, count, seed=0):
+    """Mazes with some further inner squares open, pillars among them."""
+    opened = np.random.default_rng(seed).random((count, size - 2, size - 2)) < 0.2
+    return mazes(size, count, seed) & ~np.pad(opened, ((0, 0), (1, 1), (1, 1)))
+
+
 def picture(text):
     """A prompt from a drawing: # wall, . path, S, G."""
     names = {"#": "WALL", ".": "PATH", "S": "START", "G": "GOAL"}

@@ -1,6 +1,9 @@
 """Mazes are made, stored and solved as they should be; test_maze_verdicts.py judges responses."""
 
+import itertools
+import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +16,13 @@ from maxrl.tasks.maze import (
     draw,
     generate,
     pack,
+    pack_squares,
     solve,
     to_prompt,
     unpack,
     verify,
 )
-from tests.helpers.pictures import mazes, run, splits
+from tests.helpers.pictures import looped, mazes, run, splits
 from tests.helpers.runs import refused
 
 SIZES = (5, 7, 9, 11, 17)
@@ -144,14 +148,78 @@ def test_a_set_of_another_size(folder):
         Maze("test", 7, folder)
 
 
+@pytest.mark.parametrize("size", (5, 7, 9))
+def test_a_guess_is_one_of_the_shortest_walks_of_an_empty_maze(size):
+    """Its chance is the share of these that are open, with loops or without, by trying them all."""
+    sides = size - 3
+    walks = set()
+    for downs in itertools.combinations(range(0, 2 * sides, 2), sides // 2):
+        steps = ["DOWN" if i - i % 2 in downs else "RIGHT" for i in range(2 * sides)]
+        walks.add(" ".join([*steps, "DONE"]))
+    assert len(walks) == math.comb(sides, sides // 2)
+    for walls in (*mazes(size, 20), *looped(size, 20)):
+        open_ones = sum(verify(to_prompt(walls), walk) for walk in walks)
+        row = pack_squares(walls[None])[0]
+        task = SimpleNamespace(size=size)
+        found = Maze.guess(task, Example("", "", {"maze": row}))
+        assert found * len(walks) == pytest.approx(open_ones)
+
+
 @pytest.mark.parametrize("size", SIZES)
-def test_a_guess_is_right_in_mazes_of_the_shortest_walk_alone(size, folder):
-    """It is one of the shortest walks of an empty maze, so in a maze with a longer one, which few
-    have, it is never right."""
-    task = Maze("train", 9, folder)
-    task.size = size
-    sides = (size - 3) // 2
-    for moves in (4 * sides - 4, 4 * sides, 4 * sides + 4, 4 * sides + 8):
-        answer = " ".join([*["UP"] * moves, "DONE", "<eos>"])
-        expected = 1 / math.comb(2 * sides, sides) if moves == 4 * sides else 0
-        assert task.guess(Example("", answer)) == pytest.approx(expected)
+def test_mazes_with_loops_are_packed(size):
+    walls = looped(size, 50)
+    assert (unpack(pack_squares(walls), size) == walls).all()
+
+
+def written(path, walls, form):
+    """A file of mazes as their authors have it: grids as JSONL, or chat messages as parquet."""
+    if form == "grid":
+        rows = [{"prompt_id": i, "grid": each.astype(int).tolist()} for i, each in enumerate(walls)]
+        path = path.with_suffix(".jsonl")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [to_prompt(each) for each in walls]
+    rows = [{"prompt": [{"role": "user", "content": text}], "data_source": "m"} for text in texts]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+@pytest.mark.parametrize("form", ["grid", "prompt"])
+def test_mazes_of_others(form, tmp_path, capsys):
+    """In the order of their file; the same command again finds the set."""
+    walls = looped(9, 12)
+    words = ["--source", written(tmp_path / "mazes", walls, form), "--out", tmp_path / "set"]
+    words += ["--size", 9, "--test", 5, "--validation", 3]
+    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *words)[0] == 0
+    found = [Maze(split, 9, tmp_path / "set") for split in prepare.SPLITS]
+    assert [len(task) for task in found] == [5, 3, 4]
+    prompts = [task[i].prompt for task in found for i in range(len(task))]
+    assert prompts == [to_prompt(each) for each in walls]
+    for task in found:
+        assert task.verify(task[0].answer, task[0]) == 1
+    refused(run(capsys, *words, "--test", 10, "--overwrite"), "12 mazes")
+
+
+WRONG = {
+    "another size": lambda walls: walls[:-2, :-2],
+    "ragged": lambda walls: [[1] * 9] * 8 + [[1]],
+    "no border": lambda walls: walls * (np.arange(9) < 8),
+    "no way": lambda walls: np.ones((9, 9)),
+    "a wall at the start": lambda walls: walls | (np.arange(81).reshape(9, 9) == 10),
+    "no numbers": lambda walls: [["#"] * 9] * 9,
+    "no list": lambda walls: 3,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_no_maze(what, tmp_path, capsys):
+    wrong = WRONG[what](mazes(9, 1)[0].astype(int))
+    wrong = wrong.tolist() if hasattr(wrong, "tolist") else wrong
+    file = tmp_path / "mazes.jsonl"
+    right = mazes(9, 1)[0].astype(int).tolist()
+    file.write_text(f"{json.dumps({'grid': right})}\n{json.dumps({'grid': wrong})}\n")
+    said = run(capsys, "--source", file, "--size", 9, "--test", 1, "--out", tmp_path / "set")
+    refused(said, f"{file}, line 2")

@@ -18,6 +18,7 @@ from maxrl.tasks.maze import (
     draw,
     moves_left,
     pack,
+    pack_squares,
     progress,
     read_grid,
     solve,
@@ -25,7 +26,7 @@ from maxrl.tasks.maze import (
     verify,
     walk,
 )
-from tests.helpers.pictures import CORRIDOR, OPEN, mazes
+from tests.helpers.pictures import CORRIDOR, OPEN, looped, mazes
 from tests.helpers.tables import each
 from tests.helpers.verdict_tables import rows
 
@@ -124,12 +125,13 @@ def test_empty_responses():
 
 @pytest.mark.parametrize("judge", [verify, progress])
 @pytest.mark.parametrize("shift", [0, 5])
+@pytest.mark.parametrize("make, packed", [(mazes, pack), (looped, pack_squares)])
 @pytest.mark.parametrize("size", [5, 9, 17])
-def test_rewards(size, shift, judge):
+def test_rewards(size, make, packed, shift, judge):
     """By ids if the tokenizer has the vocabulary's ids, otherwise by text. The oracle of both is
     the judge of texts."""
     rng = random.Random(size)
-    walls = mazes(size, 20, seed=size)
+    walls = make(size, 20, seed=size)
     words = []
     expected = []
     for maze in walls:
@@ -140,7 +142,7 @@ def test_rewards(size, shift, judge):
     assert 0.2 < np.mean(expected) < 0.8
     task = Maze.__new__(Maze)
     task.size, task.reward_of = size, judge
-    examples = [Example(to_prompt(m), "", {"maze": row}) for m, row in zip(walls, pack(walls))]
+    examples = [Example(to_prompt(m), "", {"maze": row}) for m, row in zip(walls, packed(walls))]
     tokens, lengths = tensors(words, rng)
     rollouts = Rollouts(
         prompts=[],

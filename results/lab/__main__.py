@@ -4,7 +4,7 @@
               and what these start from; --jobs N at a time, each on one core, with what it prints
               in RUN.log
     test      evaluate their last checkpoints, each file once, into runs/STUDY
-    keep      put what stays of them into results/STUDY: runs.json and the tests
+    keep      put what stays of them into results/STUDY: runs.json and tests.json
     tables    print the tables, and write results/STUDY/tables.md
     figures   draw its figures again, into results/STUDY/figures
 

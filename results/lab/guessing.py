@@ -42,6 +42,7 @@ SETS = {
     "9x9 mazes of ten seeds": partial(maze_set, 9, 3, 512),
     "9x9 mazes": partial(maze_set, 9, 0, 256),
     "13x13 mazes": partial(maze_set, 13, 3, 512),
+    "17x17 mazes": partial(maze_set, 17, 1, 256),
     "1,000 classes": partial(numbers, 1000, 1),
     "word problems": partial(numbers, 20, 256),
     "word problems up to 100": partial(numbers, 100, 96),

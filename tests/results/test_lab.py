@@ -93,6 +93,10 @@ def test_a_study_from_its_runs_to_its_table(toy, monkeypatch):
     assert list(data.read_json("toy/runs.json")["runs"]) == ["seed0/base", "seed0/maxrl"]
     assert [row["name"] for row in data.tested("toy/test.json")["checkpoints"]] == ["base", "maxrl"]
     assert list(data.kept("toy", "tests")) == ["test.json"]
+    # Of a study under way tests may lie beside, in files of their own.
+    Path("results/toy/test-seed1.json").write_text(json.dumps(data.tested("toy/test.json")))
+    (base,) = data.by_seed("toy", "test", [1])["base"].items()
+    assert base[0] == 1 and base[1].shape == (4, 1)
     # What was kept gives the study's own words back.
     study = lab.load("toy")
     for found, named in (

@@ -34,7 +34,7 @@ help:  ## print this list
 DEMO ?= runs/demo$(SEED)
 demo: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
-# Each method has the rate that was best for it on another seed (results/muon), and about the same time. A right
+# Each method has the rate that was best for it on another seed (results/mazes9), and about the same time. A right
 # walk has at most 22 tokens: a limit of 32 in place of 48 spends less on walks that do not end.
 demo_run = $(py) train.py maze9_laptop --optimizer muon --lr 3e-4 --max-response 32 --seed $(SEED) --init $(DEMO)/base --resume auto
 demo_arms = 'maxrl --estimator maxrl_rare --prompts 32 --rollouts 8,8,16 --steps 400' \
@@ -88,11 +88,11 @@ lint: $(dev)  ## ruff and mypy
 toy: $(plots)  ## the model-free simulation, under a minute, with a picture
 	$(py) -m maxrl toy --out runs
 
-images_run = $(py) train.py images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
+images_run = $(py) train.py results/images/recipe.py:images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
 images_all = $(addprefix runs/images$(SEED)/,supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 reinforce_mean-1024)
 
 images: $(plots)  ## two CPU cores, a quarter of an hour: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
-	$(py) -m data.glyphs.prepare
+	$(py) -m results.images.glyphs
 	$(images_run)/supervised --estimator supervised
 	$(images_run)/maxrl-1024 --estimator maxrl --rollouts 1024
 	$(images_run)/maxrl-128 --estimator maxrl --rollouts 128

@@ -8,8 +8,7 @@ from results.lab.data import by_seed, tested
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, interval
 from results.lab.tables import leads, pass_columns, table
-from results.ten_seeds import found as ten_seeds
-from results.ten_seeds.study import gaps
+from results.mazes9.study import BASES, gaps
 
 KS = (1, 8, 64)
 # Of the front page: without a penalty, with it for GRPO and for both, and a task of texts.
@@ -38,41 +37,22 @@ def in_files(study: str, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def at_one_try(form: str, equal: str) -> list[np.ndarray]:
     """A form of MaxRL minus GRPO of the ten seeds, (seeds,) for each base."""
-    found = []
-    for base in ten_seeds.BASES:
-        pairs = gaps(base, ten_seeds.seeds_of(base), equal)
-        found.append(pairs[f"{form} minus GRPO"][0])
-    return found
+    return [gaps(base, equal)[f"{form} minus GRPO"][0] for base in BASES]
 
 
-def levels_and_leads(settings: dict):
-    """A row for each of {name: ((MaxRL, GRPO), test set)}."""
+def compared(settings: dict, names, form) -> list[list[str]]:
+    """A row for each of the names in {name: ((MaxRL, GRPO), test set)}: at each k what `form` makes
+    of the levels, the difference and the seeds ahead; then what guesses have."""
     rows = []
-    for name, ((maxrl, grpo), test_set) in settings.items():
+    for name in names:
+        pair, test_set = settings[name]
         cells = []
-        for own, other in zip(maxrl, grpo):
-            cells.append(f"{other.mean():.2f} → {own.mean():.2f}")
-            cells.append(f"{interval(own - other, '+')}, {ahead(own - other)}")
+        for own, other in zip(*pair):
+            levels = f"{other.mean():.2f} → {own.mean():.2f}"
+            cells += form(levels, interval(own - other, "+"), ahead(own - other))
         blind = (f"{value:.2f}" for value in guessing(test_set, KS))
         rows.append([name, *cells, " / ".join(blind)])
-    gap = "MaxRL minus GRPO, seeds ahead"
-    heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
-    blind = f"guessing, pass@{' / '.join(map(str, KS))}"
-    table(["after equal steps, ± over seeds", *heads, blind], rows)
-
-
-def front(settings: dict):
-    """Levels and leads of some of these rows, for the front page."""
-    rows = []
-    for name in FRONT:
-        (maxrl, grpo), test_set = settings[name]
-        cells = []
-        for own, other in zip(maxrl, grpo):
-            gap = interval(own - other, "+")
-            cells.append(f"{other.mean():.2f} → {own.mean():.2f} ({gap})")
-        blind = (f"{value:.2f}" for value in guessing(test_set, KS))
-        rows.append([name, *cells, " / ".join(blind)])
-    table(["GRPO → MaxRL (difference)", *pass_columns(KS), "guessing has"], rows)
+    return rows
 
 
 def tables():
@@ -90,10 +70,15 @@ def tables():
         "subset sums, no penalty": (in_files("texts", "subset_sum-test"), "subset sums"),
         "reversed texts, no penalty": (in_files("texts", "reverse_text-test"), "reversed texts"),
     }
-    levels_and_leads(rows)
-    front(rows)
+    gap = "MaxRL minus GRPO, seeds ahead"
+    heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
+    blind = f"guessing, pass@{' / '.join(map(str, KS))}"
+    whole = compared(rows, rows, lambda levels, gap, seeds: [levels, f"{gap}, {seeds}"])
+    table(["after equal steps, ± over seeds", *heads, blind], whole)
+    front = compared(rows, FRONT, lambda levels, gap, seeds: [f"{levels} ({gap})"])
+    table(["GRPO → MaxRL (difference)", *pass_columns(KS), "guessing has"], front)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")
-    bases = [f"{base} base, 95 %" for base in ten_seeds.BASES]
+    bases = [f"{base} base, 95 %" for base in BASES]
     leads("pass@1 minus GRPO's, 9x9 mazes", bases, at_once)

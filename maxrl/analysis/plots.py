@@ -92,17 +92,18 @@ def figure(panels: int) -> tuple[Any, list]:
     return fig, [fig.add_subplot(rows, columns, place) for place in range(1, panels + 1)]
 
 
-def save(fig, file: Path | None, caption: str, told: str = "") -> bytes:
+def save(fig, file: Path | None, caption: str, told: str = "", size: int = 8) -> bytes:
     """Write the figure with one legend below the panels, where it covers no data.
 
     told  how the lines were made (smoothing, bands): the title of the legend
+    size  of the caption's letters, points
 
     Returns the content of the file, or without one that of a PNG.
     """
     import matplotlib.pyplot as plt
 
     lines: dict = {}
-    texts = [fig.suptitle(textwrap.fill(caption, 130), fontsize=8)]
+    texts = [fig.suptitle(textwrap.fill(caption, 1040 // size), fontsize=size)]
     for ax in fig.axes:
         handles, labels = ax.get_legend_handles_labels()
         lines |= dict(zip(labels, handles))

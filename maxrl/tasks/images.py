@@ -1,4 +1,4 @@
-"""Images in classes: the format that data/imagenet and data/glyphs write, and its task.
+"""Images in classes: the format that data/imagenet and results/images write, and its task.
 
     DIRECTORY/info.json        classes, encoding ("jpeg" or "raw"), shape of raw images, counts
     DIRECTORY/train-00000.bin  a few large files of images, one after the other
@@ -105,8 +105,9 @@ class Images(Task):
                 "size must be a whole number of at least 1 and augment true or false, got "
                 f"{size!r} and {augment!r}"
             )
-        name = "glyphs" if "glyphs" in Path(directory).parts else "imagenet"
-        folder, info = open_set(directory, f"data.{name}.prepare", (f"{split}-",))
+        drawn = "glyphs" in Path(directory).parts
+        maker = "results.images.glyphs" if drawn else "data.imagenet.prepare"
+        folder, info = open_set(directory, maker, (f"{split}-",))
         counts = info["counts"]
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")

@@ -7,42 +7,19 @@ five epochs before, on the fixed mazes themselves.
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import evaluations, paired, paper, runs, tested
-from results.lab.figures import guess_level, pair, seed_curves, seeds_said
-from results.lab.runs import evaluation, product, seed_models
-from results.lab.tables import METHODS, differences, levels, over_blocks, table
+from results.lab.data import evaluations, paired, runs, tested
+from results.lab.figures import few_problems, seeds_said
+from results.lab.intervals import interval
+from results.lab.runs import recorded
+from results.lab.tables import METHODS, differences, levels, table
 
 KS = (1, 8, 64)
 EVERY = 5  # epochs between evaluations
 SEEDS = range(3)
-SFT = "train.py maze9_laptop_sft --stop-at-pass .08 --seed {seed}"
-VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
-RL = (
-    "train.py maze9_laptop --estimator {method} --lr 1e-4 --schedule constant --seed {seed} "
-    f"--init runs/fixed_set/seed{{seed}}/base {VALIDATION}"
-)
-WARM_UPS = product("seed{seed}/base", SFT, seed=SEEDS)
-RUNS = {
-    "fixed": WARM_UPS
-    | product(
-        "seed{seed}/{method}",
-        f"{RL} --task.directory runs/fixed_set/mazes --epochs 60",
-        seed=SEEDS,
-        method=METHODS,
-    ),
-    "fresh": WARM_UPS
-    | product("fresh/seed{seed}/{method}", f"{RL} --steps 480", seed=SEEDS, method=METHODS),
-}
-PLANNED = {"fresh": "the same on mazes that never repeat: 1.8"}
-BASES = seed_models("fixed_set", ["base"])
-MODELS = BASES | seed_models("fixed_set", METHODS)
-TESTS = {
-    "bases.json": evaluation("--split validation --prompts 128 --samples 64", BASES, seed=SEEDS),
-    "test.json": evaluation("--prompts 256 --samples 256", MODELS, seed=SEEDS),
-}
+RUNS, TESTS = {"all": recorded("fixed_set")}, recorded("fixed_set", "tests")
 
 
-def kept() -> dict[str, dict[int, list[dict]]]:
+def compared_runs() -> dict[str, dict[int, list[dict]]]:
     return paired(runs("fixed_set"), METHODS)
 
 
@@ -54,6 +31,18 @@ def validation(found: dict, k: int) -> dict[str, np.ndarray]:
         passed = [evaluations(rows, k) for rows in seeds.values()]
         curves[method] = np.concatenate([bases[list(seeds)], passed], 1)
     return curves
+
+
+def over_epochs(k: int, curves: dict[str, np.ndarray]):
+    """Every evaluation as the mean over seeds, and MaxRL minus each."""
+    rows = []
+    for i in range(curves["maxrl"].shape[1]):
+        cells = [interval(values[:, i]) for values in curves.values()]
+        for other in ("grpo", "rloo"):
+            cells.append(interval(curves["maxrl"][:, i] - curves[other][:, i], "+"))
+        rows.append([EVERY * i, *cells])
+    heads = [*METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO"]
+    table([f"epoch, validation pass@{k}", *heads], rows)
 
 
 def best_epochs(curves: dict):
@@ -68,11 +57,10 @@ def best_epochs(curves: dict):
 
 
 def tables():
-    found = kept()
+    found = compared_runs()
     held_out = {k: validation(found, k) for k in KS}
     for k, curves in held_out.items():
-        epochs = range(0, EVERY * curves["maxrl"].shape[1], EVERY)
-        over_blocks(f"epoch, validation pass@{k}", curves, epochs)
+        over_epochs(k, curves)
     best_epochs(held_out[1])
     ks = [1, 8, 64, 256]
     passed = coverage(tested("fixed_set/test.json"), ks)
@@ -82,23 +70,21 @@ def tables():
 
 def figure4() -> dict:
     """Many epochs over few problems, from the bases on."""
-    found = kept()
-    panels = []
-    for theirs_k, k in (("pass@1", 1), ("pass@128", 8)):
-        curves = validation(found, k)
-        epochs = EVERY * np.arange(curves["maxrl"].shape[1]) * 1.0
-        lines = [seed_curves(name, epochs, values) for name, values in curves.items()]
-        left = ("paper: GSM8K, SmolLM2-360M", theirs_k, paper(4)[theirs_k])
-        panels += pair(
-            left, ("ours: 128 mazes of 9x9 (reduced scale)", f"pass@{k}", lines), "epochs"
-        )
-        panels[-1]["levels"] = guess_level("9x9 mazes", k)
-    return {
-        "title": "Within eight tries MaxRL gains over 60 epochs, GRPO and RLOO lose",
-        "caption": "Figure 4, held-out problems. Ours: strong base, .3M parameters, 128 validation "
-        f"mazes x 64 samples. Solid: ours, {seeds_said(len(found['maxrl']))}; dashed: the paper's",
-        "panels": panels,
-    }
+    found = compared_runs()
+    curves = {}
+    for k in (1, 8):
+        held_out = validation(found, k)
+        epochs = EVERY * np.arange(held_out["maxrl"].shape[1]) * 1.0
+        curves[k] = {name: (epochs, values) for name, values in held_out.items()}
+    return few_problems(
+        "Within eight tries MaxRL gains over 60 epochs, GRPO and RLOO lose",
+        "Ours: strong base, .3M parameters, 128 validation mazes x 64 samples. Solid: ours, "
+        f"{seeds_said(len(found['maxrl']))}; dashed: the paper's",
+        "paper: GSM8K, SmolLM2-360M",
+        "ours: 128 mazes of 9x9 (reduced scale)",
+        curves,
+        "9x9 mazes",
+    )
 
 
 FIGURES = {"figure4": figure4}

@@ -4,22 +4,11 @@ has to be sampled.
     PYTHONPATH=. python results/gradients/oracle.py --json FILE.json
 
 takes about a minute on one core. Twelve prompts, a transformer of this project, 85 possible
-responses. Their probabilities and scores go through the project's own SequencePolicy.backward, in
-float64. What an estimator of N rollouts does with them is then a sum over the number of successes
-K, which is binomial: given K, its successes are independent draws among the right responses, and
-its failures among the wrong ones.
-
-The file holds the facts of five policies. From these follows the gradient of any estimator, as
-three numbers:
-
-    cosine  between the expected gradient of the twelve prompts and M, the gradient of their mean
-            log p
-    length  of the expected gradient, in lengths of M
-    noise   root of the trace of the gradient's covariance, in lengths of M, with one group of N
-            rollouts a prompt
+responses. Their probabilities and scores come from the project's own SequencePolicy.backward, in
+float64. The file holds pass rates and gradients of log p of five policies: the expected gradient of
+a prompt under any estimator is w(p) grad p, with the weight w that tests/proofs enumerate.
 """
 
-import functools
 import itertools
 import json
 import platform
@@ -27,17 +16,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from maxrl.advantages import ADVANTAGES
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import Example
-from results.lab.data import read_json
 
 VOCABULARY = ("a", "b", "c", "d", "end")
 END = VOCABULARY.index("end")
@@ -58,22 +44,7 @@ SIZES = {
     "rope_theta": 1e4,
 }
 
-# A row's name -> the estimator and its options, which are lowered to N where they are above it.
-METHODS = {
-    "reinforce": ("reinforce", {}),
-    "reinforce_mean": ("reinforce_mean", {}),
-    "rloo": ("rloo", {}),
-    "grpo": ("grpo", {}),
-    "pkpo-8": ("pkpo", {"k": 8}),
-    "maxrl_order-4": ("maxrl_order", {"order": 4}),
-    "maxrl": ("maxrl", {}),
-    "maxrl_success": ("maxrl_success", {}),
-    "maxrl_centered": ("maxrl_centered", {}),
-    "maxrl_rare": ("maxrl_rare", {}),  # not in the protocol, added later
-}
 
-
-# the policy and its responses
 def responses() -> list[tuple[int, ...]]:
     """All of them: up to two letters and the end, or three tokens that the length limit cuts
     off."""
@@ -142,37 +113,20 @@ def right_ones(probabilities: torch.Tensor, target: float, seed: int) -> torch.T
     return right
 
 
-def spread(probabilities: torch.Tensor, scores: torch.Tensor):
-    """Mean (parameters,) of the scores under these probabilities, and the trace of their
-    covariance."""
-    share = probabilities / probabilities.sum()
-    mean = share @ scores
-    return mean, share @ (scores - mean).square().sum(1)
-
-
 def facts(seed: int) -> dict:
-    """What the estimators' moments need of a policy.
-
-    p        (P,) pass rates
-    gram     (P, P) inner products of grad log p
-    success  (P,) trace of the covariance of the score of a right response
-    failure  (P,) the same of a wrong response
-    """
+    """Pass rates p (P,) of a policy, and the inner products (P, P) of grad log p."""
     policy = make_policy(seed)
-    result = {"p": [], "success": [], "failure": []}
+    rates = []
     gradients = []
     for i, (prompt, target) in enumerate(zip(prompts(), TARGETS)):
         probabilities, scores = enumerated(policy, prompt)
         right = right_ones(probabilities, target, 100 * seed + i)
-        mean, success = spread(probabilities[right], scores[right])
-        _, failure = spread(probabilities[~right], scores[~right])
-        gradients.append(mean)  # grad log p is the mean score of the right responses
-        result["p"].append(probabilities[right].sum().item())
-        result["success"].append(success.item())
-        result["failure"].append(failure.item())
+        p = probabilities[right].sum()
+        rates.append(p.item())
+        # grad log p is the mean score of the right responses.
+        gradients.append(probabilities[right] @ scores[right] / p)
     gradients = torch.stack(gradients)
-    result["gram"] = (gradients @ gradients.T).tolist()
-    return result
+    return {"p": rates, "gram": (gradients @ gradients.T).tolist()}
 
 
 def main(file: str):
@@ -186,80 +140,6 @@ def main(file: str):
     }
     Path(file).write_text(json.dumps(result) + "\n")
     print(f"wrote {file} in {result['seconds']} s")
-
-
-# what an estimator makes of it; S policies at once
-
-
-def by_successes(name: str, N: int, **options) -> tuple[torch.Tensor, torch.Tensor]:
-    """(N + 1,) each: the advantage of a success and of a failure where K = 0, ..., N of N rollouts
-    succeed. That of a success means nothing at K = 0, that of a failure at K = N."""
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # row K: K ones first
-    advantages = ADVANTAGES[name](rewards, **options)
-    return advantages[:, 0], advantages[:, -1]
-
-
-def moments(name: str, options: dict, N: int, p, gram, success, failure):
-    """The weight w (S, P) and the trace (S, P) of the covariance of one prompt's gradient from N
-    rollouts, exact.
-
-    The expected gradient of a prompt is w grad p.
-    """
-    of_success, of_failure = by_successes(name, N, **options)
-    K = torch.arange(N + 1, dtype=torch.float64)
-    # How likely 0 to N successes are, (S, P, N + 1).
-    chance = torch.distributions.Binomial(N, p[..., None]).log_prob(K).exp()
-    # Given K the gradient is, in expectation, this multiple of grad p ...
-    gained = K * of_success / p[..., None]
-    lost = (N - K) * of_failure / (1 - p[..., None])
-    multiple = (gained - lost) / N
-    w = (chance * multiple).sum(-1)
-    # ... and around that its K successes and N - K failures scatter on their own.
-    scatter = K * of_success.square() * success[..., None]
-    scatter = scatter + (N - K) * of_failure.square() * failure[..., None]
-    within = (chance * scatter).sum(-1) / N**2
-    between = (chance * (multiple - w[..., None]).square()).sum(-1)
-    squares = gram.diagonal(dim1=-2, dim2=-1)  # |grad log p|^2
-    return w, within + between * p.square() * squares
-
-
-def batch(w, trace, p, gram) -> dict:
-    """cosine, length and noise of the mean gradient of all prompts, (S,) each."""
-    expected = w * p  # grad p = p grad log p
-    target = gram.sum((-2, -1)).sqrt()
-    length = torch.einsum("...i,...ij,...j", expected, gram, expected).sqrt()
-    along = (expected[..., None] * gram).sum((-2, -1))
-    return {
-        "cosine": along / (length * target),
-        "length": length / target,
-        "noise": trace.sum(-1).sqrt() / target,
-    }
-
-
-@functools.cache
-def kept_facts() -> dict[str, torch.Tensor]:
-    """The facts of the kept policies: p, success and failure (S, P), gram (S, P, P)."""
-    policies = read_json("gradients/oracle.json")["policies"]
-    return {
-        key: torch.tensor([policy[key] for policy in policies], dtype=torch.float64)
-        for key in policies[0]
-    }
-
-
-@functools.cache
-def exact(method: str, N: int, order: int = 0, scatter: int = 1) -> dict[str, np.ndarray]:
-    """cosine, length and noise of a row of METHODS or of maxrl_order, (S,) each.
-
-    scatter  so many times the variance of each score, and the same mean: longer responses, with
-             tokens that decide nothing
-    """
-    name, options = ("maxrl_order", {"order": order}) if order else METHODS[method]
-    lowered = {key: min(value, N) for key, value in options.items()}
-    facts = dict(kept_facts())
-    for key in ("success", "failure"):
-        facts[key] = scatter * facts[key]
-    found = batch(*moments(name, lowered, N, **facts), facts["p"], facts["gram"])
-    return {key: values.numpy() for key, values in found.items()}
 
 
 if __name__ == "__main__":

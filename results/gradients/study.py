@@ -1,44 +1,103 @@
-"""The exact oracle (oracle.py), and gradient norms of language models (norms.py)."""
+"""What each objective weighs, and where the expected gradient of each estimator points, exactly."""
 
-from results.gradients.curves import FIGURES, NAMES, gradient
-from results.lab.data import read_json
+import numpy as np
+
+from maxrl.advantages import weight
+from results.lab.data import kept_tests
+from results.lab.figures import curve, panel, seed_curves
 from results.lab.intervals import interval
-from results.lab.runs import product
 from results.lab.tables import table
 
-__all__ = ["FIGURES"]
+RUNS: dict[str, dict] = {}
+TESTS = {"oracle.json": ["results/gradients/oracle.py"]}
 SHOWN = (2, 8, 32, 128, 512, 2048)
-# The strong base is that of fixed_set.
-RUNS = {"base": product("weak/base", "train.py maze9_laptop_sft --stop-at-pass .015 --seed 0")}
-MEASURE = "results/gradients/norms.py"
-MAZES = "--split validation --samples 128 --prompts 256"
-SMOLLM2 = "--split train --prompts 32 --samples 64 --precision bfloat16 --micro-batch-tokens 2048"
-TESTS = {
-    "oracle.json": ["results/gradients/oracle.py"],
-    "maze_weak.json": f"{MEASURE} weak=runs/gradients/weak/base {MAZES}".split(),
-    "maze_strong.json": f"{MEASURE} strong=runs/fixed_set/seed0/base {MAZES}".split(),
-    "smollm2.json": f"{MEASURE} runs/smollm2/base {SMOLLM2}".split(),
+ROLLOUTS = [2**i for i in range(1, 12)]
+# A row's name: what it is called, the estimator and its options, which are lowered to N.
+METHODS = {
+    "reinforce": ("REINFORCE, no baseline", "reinforce", {}),
+    "reinforce_mean": ("REINFORCE, mean as baseline; Dr. GRPO", "reinforce_mean", {}),
+    "rloo": ("RLOO", "rloo", {}),
+    "grpo": ("GRPO", "grpo", {}),
+    "pkpo-8": ("PKPO, k = 8", "pkpo", {"k": 8}),
+    "maxrl_order-4": ("MaxRL, order 4", "maxrl_order", {"order": 4}),
+    "maxrl": ("MaxRL, Algorithm 1", "maxrl", {}),
+    "maxrl_success": ("MaxRL, Eq. (9)", "maxrl_success", {}),
+    "maxrl_centered": ("MaxRL, Eq. (10)", "maxrl_centered", {}),
+    "maxrl_rare": ("MaxRL, rare side", "maxrl_rare", {}),
 }
 
 
-def by_rollouts(key: str, digits: int):
-    """A row for each method, a column for each N; mean and 95 % t interval over the policies."""
-    lines = []
-    for method, name in NAMES.items():
-        cells = [interval(gradient(method, N)[key], digits=digits) for N in SHOWN]
-        lines.append([name, *cells])
-    table(["method", *(f"N = {N}" for N in SHOWN)], lines)
+def cosine(w, p, gram) -> np.ndarray:
+    """Between the mean of w grad p and that of grad log p over the prompts, (policies,).
+
+    w, p  (policies, prompts); gram  (policies, prompts, prompts), inner products of grad log p
+    """
+    expected = w * p  # grad p = p grad log p
+    along = np.einsum("si,sij->s", expected, gram)
+    length = np.einsum("si,sij,sj->s", expected, gram, expected)
+    return along / np.sqrt(length * gram.sum((1, 2)))
+
+
+def cosines(method: str, N: int) -> np.ndarray:
+    """cosine() of a row of METHODS, of the kept policies."""
+    policies = kept_tests("gradients")["oracle.json"]["policies"]
+    p, gram = (np.array([policy[key] for policy in policies]) for key in ("p", "gram"))
+    _, rule, options = METHODS[method]
+    lowered = {key: min(value, N) for key, value in options.items()}
+    return cosine(np.asarray(weight(rule, p, rollouts=N, **lowered)), p, gram)
 
 
 def tables():
-    results = read_json("gradients/oracle.json")
-    policies = len(results["policies"])
-    print(f"{policies} policies, torch {results['torch']}, {results['seconds']} s")
-    for key, digits, title in (
-        ("cosine", 3, "cosine with grad log p"),
-        ("length", 3, "length of the expectation"),
-        ("needed", 0, "rollouts a prompt until noise = signal"),
-        ("error", 3, "error of one group, best step"),
-    ):
-        print(f"\n{title}")
-        by_rollouts(key, digits)
+    """A row for each method, a column for each N; mean and 95 % t interval over the policies."""
+    rows = []
+    for method, (name, _, _) in METHODS.items():
+        rows.append([name, *(interval(cosines(method, N)) for N in SHOWN)])
+    table(["method", *(f"N = {N}" for N in SHOWN)], rows)
+
+
+def figure1() -> dict:
+    """What each objective weighs, exactly: no run is needed."""
+    kinds = {
+        "rloo": ("rloo", {}),
+        "grpo": ("grpo", {}),
+        "maxrl-16": ("maxrl", {"order": 15}),
+        "maxrl-128": ("maxrl", {"order": 127}),
+        "maxrl-1024": ("maxrl", {"order": 1023}),
+        "maximum likelihood": ("maxrl", {}),
+    }
+    p = np.logspace(-4, np.log10(0.98), 81)
+    weights, shares = [], []
+    for name, (method, options) in kinds.items():
+        w = np.array([weight(method, value, **options) for value in p])
+        weights.append(curve(name, p, w))
+        shares.append(curve(name, p, w * p))
+    axes = {"xscale": "log", "yscale": "log"}
+    right = "share of maximum likelihood's weight"
+    return {
+        "title": "MaxRL gives prompts the weight of maximum likelihood, down to a pass rate of 1/N",
+        "caption": "The gradient of a prompt is w(p) grad p (Table 2), exact. MaxRL, 128 is with "
+        "128 rollouts: order 127. GRPO and maximum likelihood: limit of many rollouts; GRPO leaves "
+        "the right panel at 1.6 and reaches 7",
+        "panels": [
+            panel("weight", "pass rate p", "weight w(p) of a prompt", weights, **axes),
+            panel(right, "pass rate p", "w(p) p", shares, xscale="log", ylim=(0, 1.6)),
+        ],
+    }
+
+
+def directions() -> dict:
+    """Direction of each estimator's gradient as N grows."""
+    lines = []
+    for name in ("rloo", "grpo", "pkpo-8", "maxrl_order-4", "maxrl"):
+        lines.append(seed_curves(name, ROLLOUTS, np.stack([cosines(name, N) for N in ROLLOUTS], 1)))
+    title = "direction of the expected gradient"
+    labels = (title, "rollouts N of a prompt", "cosine with grad log p")
+    return {
+        "title": "As N grows MaxRL's gradient turns into that of log p",
+        "caption": "The exact oracle: 12 prompts, pass rates .001 to .9, one group of N rollouts "
+        "each, mean of five policies and each of them (thin). T = 4 and k = 8, at most N",
+        "panels": [panel(*labels, lines, xscale="log", ylim=(0, 1.02))],
+    }
+
+
+FIGURES = {"figure1": figure1, "oracle": directions}

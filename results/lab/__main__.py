@@ -4,7 +4,7 @@
               and what these start from; --jobs N at a time, each on one core, with what it prints
               in RUN.log
     test      evaluate their last checkpoints, each file once, into runs/STUDY
-    keep      put what stays of them into results/STUDY: runs.json and the tests
+    keep      put what stays of them into results/STUDY: runs.json and tests.json
     tables    print the tables, and write results/STUDY/tables.md
     figures   draw its figures again, into results/STUDY/figures
 
@@ -108,7 +108,7 @@ def test(study: str, args) -> int:
         command = [*tests[name], "--json", str(file)]
         if args.dry_run:
             print(shlex.join(["python", *command]))
-        elif file.suffix == ".jsonl" or not file.exists():
+        elif not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             done = subprocess.run([sys.executable, *command], env=os.environ | ONE_CORE)
             if done.returncode:

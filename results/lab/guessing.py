@@ -43,7 +43,6 @@ SETS = {
     "9x9 mazes": partial(maze_set, 9, 0, 256),
     "13x13 mazes": partial(maze_set, 13, 3, 512),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
-    "200 classes": partial(numbers, 200, 1),
     "1,000 classes": partial(numbers, 1000, 1),
     "word problems": partial(numbers, 20, 256),
     "word problems up to 100": partial(numbers, 100, 96),

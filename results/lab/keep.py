@@ -1,8 +1,9 @@
-"""What stays of a study's runs and tests.
+"""What stays of a study's runs and tests, an entry of runs.json or tests.json for each.
 
 A run is its command, versions, machine and metrics: of sequences the means of every five steps, of
 a classifier its evaluations. Seconds are medians: a step during which
-the machine slept says nothing of the method.
+the machine slept says nothing of the method. A test is its command, settings and what each
+checkpoint has: the counts of every problem, or of classifiers pass rates.
 """
 
 import json
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import json_lines
-from results.lab.data import KS, RESULTS, read_json
+from results.lab.data import RESULTS
+from results.lab.data import kept as kept_before
 
 STEPS = 5
 KEPT = (
@@ -29,8 +31,11 @@ KEPT = (
 )
 # What a run has recorded of itself; earlier versions have written neither commit nor machine.
 ABOUT = ("command", "torch", "python", "commit", "machine")
-# What is known of a test of classifiers.
-ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
+# What is known of a test, and of its checkpoints.
+ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "samples", "classes")
+ROWS = ("name", "path", "counts", "majority", "best")
+# The k of a test of classifiers whose means are kept.
+KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 
 
 def digits(values, count: int) -> list[float]:
@@ -83,22 +88,21 @@ def kept_run(folder: Path, size: int = STEPS) -> dict:
     return known | {"metrics": columns(thinned(rows, size))}
 
 
-def thinned_test(results: dict, means: bool) -> str:
-    """A test of classifiers: means over the images of pass@k and top-1, then, without `means`, four
-    digits of each pass rate, and the norms of the estimator that a model was trained with."""
+def kept_test(file: Path) -> dict:
+    """What stays of a test: of classifiers means over the images of pass@k and top-1, and four
+    digits of each pass rate."""
+    results = json.loads(file.read_text())
+    if "checkpoints" not in results:
+        return results
     rows = []
     for row in results["checkpoints"]:
-        kept = {"name": row["name"], "path": row["path"]}
-        if "top1" in row:
-            kept["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
-            kept["top1"] = statistics.mean(row["top1"])
-        if not means:
-            kept["pass_rates"] = digits(row["pass_rates"], 4)
-        if "norms" in row:
-            kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
-        rows.append(kept)
-    kept = {key: results[key] for key in ASKED if key in results} | {"checkpoints": rows}
-    return json.dumps(kept, separators=(",", ":")) + "\n"
+        some = {key: row[key] for key in ROWS if key in row}
+        if results["classes"]:
+            some["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
+            some["top1"] = statistics.mean(row["top1"])
+            some["pass_rates"] = digits(row["pass_rates"], 4)
+        rows.append(some)
+    return {key: results[key] for key in ASKED if key in results} | {"checkpoints": rows}
 
 
 def ended(run: Path) -> bool:
@@ -111,29 +115,30 @@ def ended(run: Path) -> bool:
     return bool(reached) or rows[-1]["step"] + 1 == config["steps"]
 
 
+def write_entries(study: str, what: str, entries: dict):
+    """STUDY/WHAT.json, a line an entry, so that those kept before stay as they are."""
+    lines = [f'"{name}": {json.dumps(entries[name], separators=(",", ":"))}' for name in entries]
+    command = f'"command": "python -m results.lab {study} keep"'
+    if lines:
+        text = f'{{{command},\n"{what}": {{\n' + ",\n".join(lines) + "}}\n"
+        (RESULTS / study / f"{what}.json").write_text(text)
+
+
 def keep(study: str, module):
     """Keep the runs that have ended, beside those kept before, and the tests.
 
-    The module may say how many steps a kept row has (KEPT_STEPS), and of which tests only means
-    stay (MEANS).
+    The module may say how many steps a kept row has (KEPT_STEPS).
     """
-    folder, file = Path("runs", study), RESULTS / study / "runs.json"
-    runs = read_json(f"{study}/runs.json")["runs"] if file.exists() else {}
-    for stage in getattr(module, "RUNS", {}).values():
-        for name in stage:
-            if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
-                run = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
-                # An entry of the same run may know more of it.
-                if not run.items() <= runs.get(name, {}).items():
-                    runs[name] = run
-    # A line a run, so that those kept before stay as they are.
-    lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]
-    command = f'"command": "python -m results.lab {study} keep"'
-    if runs:
-        file.write_text(f'{{{command},\n"runs": {{\n' + ",\n".join(lines) + "}}\n")
+    folder = Path("runs", study)
+    runs, tests = kept_before(study, "runs"), kept_before(study, "tests")
+    for name in (name for stage in getattr(module, "RUNS", {}).values() for name in stage):
+        if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
+            run = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
+            # An entry of the same run may know more of it.
+            if not run.items() <= runs.get(name, {}).items():
+                runs[name] = run
     for name in getattr(module, "TESTS", {}):
         if (folder / name).exists():
-            text = (folder / name).read_text()
-            if name.endswith(".json") and json.loads(text).get("classes"):
-                text = thinned_test(json.loads(text), name in getattr(module, "MEANS", ()))
-            (RESULTS / study / name).write_text(text)
+            tests[name] = kept_test(folder / name)
+    write_entries(study, "runs", dict(sorted(runs.items())))
+    write_entries(study, "tests", dict(sorted(tests.items())))

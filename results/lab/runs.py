@@ -1,6 +1,10 @@
 """Runs and tests as data: a study names its commands, one string for many of them."""
 
 import itertools
+import re
+import shlex
+
+from results.lab.data import kept
 
 SAVING = "--save-every-minutes 3"
 
@@ -40,15 +44,17 @@ def from_bases(folder: str, warm_up: str, rl: str, arms: dict[str, str], seeds) 
     return made
 
 
-def sized(arm: str) -> str:
-    """The options of METHOD-ROLLOUTS, such as maxrl-1024."""
-    method, _, rollouts = arm.partition("-")
-    return f"--estimator {method} --rollouts {rollouts or 1}"
-
-
 def seed_models(folder: str, names, after: str = "") -> dict[str, str]:
     """What evaluation() asks of runs called FOLDER/seedSEED/NAME."""
     return {name: f"{folder}/seed{{seed}}/{name}{after}" for name in names}
+
+
+def recorded(study: str, what: str = "runs") -> dict[str, list[str]]:
+    """{name: its words} of the runs or tests of a study that has ended, as they were kept."""
+    return {
+        name: shlex.split(re.split(" --(?:out|json) ", one["command"])[0])[1:]
+        for name, one in kept(study, what).items()
+    }
 
 
 def starting_from(words: list[str]) -> str:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from maxrl.analysis.plots import look
-from results.lab.intervals import ahead, interval, side_by_side, with_error
+from results.lab.intervals import ahead, interval, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 
@@ -80,38 +80,3 @@ def differences(found: dict, ks: list[int], name: str = "", prompts: str = "maze
             each[f"{other}, seed {seed}"] = gap.T
     title = f"{name}MaxRL minus, standard error over {prompts}"
     summary(title, columns, each, "+", with_error)
-
-
-def over_blocks(title: str, curves: dict, labels: Iterable):
-    """Every block of {method: (seeds, blocks)} as the mean over seeds, and MaxRL minus each."""
-    rows = []
-    for i, label in enumerate(labels):
-        cells = [interval(values[:, i]) for values in curves.values()]
-        for other in ("grpo", "rloo"):
-            cells.append(interval(curves["maxrl"][:, i] - curves[other][:, i], "+"))
-        rows.append([label, *cells])
-    table([title, *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO"], rows)
-
-
-def class_levels(title: str, found: dict, names, k: int, naming=label_of):
-    """Means over seeds of class_means() at 1 and k, and each seed's pass@1."""
-    rows = []
-    for name in names:
-        rows.append([naming(name), *map(interval, found[name]), side_by_side(found[name][0])])
-    table([title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed"], rows)
-
-
-def behind(title: str, found: dict, names, k: int, naming=label_of):
-    """Cross-entropy minus each of class_means() at 1 and k."""
-    gaps = {naming(name): found["supervised"] - found[name] for name in names}
-    summary(title, ("pass@1", f"pass@{k}", "top-1"), gaps, "+")
-
-
-def lost(rates: dict, names, naming=label_of):
-    """Images that 1,024 rollouts seldom meet, and those that one rollout does, of image_rates()."""
-    rows = {}
-    for name in names:
-        p = rates[name]  # (seeds, images)
-        parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
-        rows[naming(name)] = [part.mean(1) for part in parts]
-    summary("share of test images with pass rate", ("below .001", ".001 to .5", "above .5"), rows)

@@ -1,74 +1,24 @@
-"""13x13 mazes, where guesses solve little: MaxRL, rounds and GRPO with Muon, each at its best."""
+"""13x13 mazes, where guesses solve little: MaxRL, rounds and GRPO with Muon, each at its best; then
+MaxRL and GRPO with a KL penalty with other numbers of rollouts."""
 
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import evaluations, means, paired, runs, tested
-from results.lab.figures import (
-    banded,
-    curve,
-    guess_curve,
-    guess_level,
-    level,
-    panel,
-    penalised,
-)
+from results.lab.data import evaluations, means, paired, paper, runs, tested
+from results.lab.figures import banded, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
-from results.lab.runs import evaluation, product
+from results.lab.runs import recorded
 from results.lab.tables import label_of, leads, pass_columns, summary, table
 
-SIZE9 = "--task.directory data/maze/9x9-ten"
-SIZE13 = "--task.size 13 --task.directory data/maze/13x13 --max-response 40"
-# A 9x9 model of 400 batches, then demonstrations of 13x13 until pass@1 is .015 on 64 mazes.
+# A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
 SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
-SMALL = f"{SFT} {SIZE9} --stop-at-pass 0 --eval-every 100"
-LARGE = f"{SFT} {SIZE13} --stop-at-pass .015 --steps 1000 --init runs/maze13/seed{{seed}}/small"
+SMALL = f"{SFT} --task.directory data/maze/9x9-ten --stop-at-pass 0 --eval-every 100"
+RUNS, TESTS = {"all": recorded("maze13")}, recorded("maze13", "tests")
 STEPS, EVERY = 350, 50
-RL = (
-    f"train.py maze9_laptop {SIZE13} {{method[1]}} --optimizer muon --lr {{rate}} --seed {{seed}} "
-    f"--init runs/maze13/seed{{seed}}/base --steps {STEPS} "
-    f"--eval-every {EVERY} --eval-prompts 256 --eval-samples 16 --eval-k 1,8"
-)
-METHODS = {
-    "maxrl": "--estimator maxrl --prompts 16 --rollouts 32",
-    "maxrl-kl.04": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04",
-    "rounds": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
-    "grpo-kl.04": "--estimator grpo --prompts 16 --rollouts 32 --beta .04",
-    "grpo": "--estimator grpo --prompts 16 --rollouts 32",
-}
-# Of AdamW's part; the matrices have four times it.
-RATES = ("1e-4", "2e-4", "4e-4")
-# None is a seed of another study; rates are chosen on the first.
-SEARCHED = 201
-SEEDS = (210, 211, 212, 213)
-# Run when the others were known, to make the six of the plan.
-LATER = (214, 215)
-# On validation mazes, of 16 samples, and on the test, of 64.
-KS = (1, 8)
-TESTED = (1, 8, 64)
-MOST = TESTED[-1]
 KEPT_STEPS = 20
-
-
-def warmed(seeds) -> dict:
-    """The bases of these seeds, and the 9x9 models that they start from."""
-    small = product("seed{seed}/small", SMALL, seed=seeds)
-    return small | product("seed{seed}/base", LARGE, seed=seeds)
-
-
-def from_bases13(seeds, methods, rates) -> dict:
-    """These methods at these rates from the base of each seed."""
-    chosen = [(name, METHODS[name]) for name in methods]
-    return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=seeds, rate=rates, method=chosen)
-
-
-RUNS = {
-    "search": warmed([SEARCHED])
-    | from_bases13([SEARCHED], ["maxrl", "grpo"], ["5e-5"])
-    | from_bases13([SEARCHED], ["maxrl", "maxrl-kl.04", "grpo-kl.04", "rounds"], RATES)
-    | from_bases13([SEARCHED], ["grpo"], RATES[:2])
-}
-# By pass@1 + pass@8 at the end of the search.
+# Rates were chosen on the first of the seeds, which is none of the compared.
+SEARCHED = 201
+# By pass@1 + pass@8 at the end of the search; of AdamW's part, the matrices have four times it.
 BEST = {
     "maxrl": "2e-4",
     "rounds": "2e-4",
@@ -76,25 +26,23 @@ BEST = {
     "grpo": "1e-4",
     "maxrl-kl.04": "4e-4",
 }
-MODELS = {"base": "maze13/seed{seed}/base"}
-RUNS |= {"comparison": warmed(SEEDS), "later": warmed(LATER)}
-for name, rate in BEST.items():
-    RUNS["comparison"] |= from_bases13(SEEDS, [name], [rate])
-    RUNS["later"] |= from_bases13(LATER, [name], [rate])
-    MODELS[name] = f"maze13/seed{{seed}}/{name}-lr{rate}"
-HOW = "--prompts 256 --samples 64"
-TESTS = {
-    "test.json": evaluation(HOW, MODELS, seed=SEEDS),
-    "test-later.json": evaluation(HOW, MODELS, seed=LATER),
-}
-GUESSED = "13x13 mazes"
+# On validation mazes, of 16 samples, and on the test, of 64.
+KS = (1, 8)
+TESTED = (1, 8, 64)
+MOST = TESTED[-1]
+# More rollouts, or fewer, on the first seeds at the best rates with 32.
+FEWER = 3
+ROLLOUTS = (4, 16, 32, 128)
+SCALED = ("maxrl", "grpo-kl.04")
+# Added when the others with 4 rollouts were known: is it the penalty?
+CONTROL = "maxrl-kl.04"
 # MaxRL with the penalty is level with it in the search (.453 and .452) and takes twice the time.
 OWN = "maxrl"
 PAIRS = [
     (name, other) for name in (OWN, "rounds", "maxrl-kl.04") for other in ("grpo-kl.04", "grpo")
 ]
-# A step of GRPO with the penalty in steps of Algorithm 1, where every row would be trained on
-# (step_parts()), and in between.
+# A step of GRPO with the penalty in steps of Algorithm 1, where every row would be trained on (an
+# estimate from the first 20 steps), and in between.
 PRICES = (1.22, 1.5)
 MEASURED = {"solved": "prompts with a success", "completions/mean_length": "length"}
 
@@ -102,12 +50,10 @@ MEASURED = {"solved": "prompts with a success", "completions/mean_length": "leng
 def with_all_methods() -> dict[str, dict[int, list[dict]]]:
     """{method: {seed: rows}} of the seeds with all methods, each at its best rate."""
     found = runs("maze13", steps=STEPS)
-    kept = {name: found.get(f"{name}-lr{rate}", {}) for name, rate in BEST.items()}
-    chosen = {
-        name: {n: rows for n, rows in seeds.items() if n in SEEDS + LATER}
-        for name, seeds in kept.items()
-    }
-    return paired(chosen, BEST)
+    best = {name: dict(found[f"{name}-lr{rate}"]) for name, rate in BEST.items()}
+    for seeds in best.values():
+        seeds.pop(SEARCHED, None)
+    return paired(best, BEST)
 
 
 def search():
@@ -167,39 +113,6 @@ def at_prices(found: dict) -> dict:
     return gaps
 
 
-def step_parts(found: dict):
-    """What a step of GRPO with the penalty takes longer for, in its first 20 steps, in which both
-    methods have nearly the same model.
-
-    Both sample alike. Algorithm 1 trains on the rows of groups with an advantage, GRPO with the
-    penalty on all of them, after one more forward of the reference, which is taken to be a third of
-    a forward with its backward. So seconds of sampling and of training follow from the two steps.
-    """
-    rows = []
-    for own, theirs in zip(found[OWN].values(), found["grpo-kl.04"].values()):
-        (first, other), whole = (own[0], theirs[0]), clock(theirs)[-1] / clock(own)[-1]
-        trained = 1 - first["frac_reward_zero_mean"] - first["frac_reward_one_mean"]
-        more = other["seconds"] - first["seconds"]
-        training = more / (4 / 3 - trained)
-        every = first["seconds"] + (1 - trained) * training
-        cut = np.interp(clock(own)[-1], clock(theirs), EVERY * np.arange(1, STEPS // EVERY + 1))
-        rows.append([whole, first["seconds"], other["seconds"], trained])
-        rows[-1] += [training / 3 / more, other["seconds"] / every, cut / STEPS]
-    heads = [
-        "all steps, times Algorithm 1's",
-        "first 20: seconds of Algorithm 1",
-        "of GRPO",
-        "rows that Algorithm 1 trains on",
-        "the reference's share of the difference",
-        "times Algorithm 1's if it trained on all rows",
-        "share of its steps when Algorithm 1 has ended",
-    ]
-    lines = [
-        [head, f"{np.mean(each):.2f}", side_by_side(each)] for head, each in zip(heads, zip(*rows))
-    ]
-    table(["a step of GRPO, kl.04", "mean", "seed by seed"], lines)
-
-
 def samples_for(curve: np.ndarray, level: float) -> float:
     """The samples with which pass@k (1 to MOST) has reached a level, on the line between two of
     them; nan if it is not reached."""
@@ -228,19 +141,6 @@ def samples_to_match():
     table(["samples to match, test", "of the mean curves", "times fewer", "seed by seed"], lines)
 
 
-def noise(values: dict):
-    """The spread of a difference over seeds, and the error of one seed's over its mazes."""
-    rows = []
-    for name, other in PAIRS:
-        gaps = values[name] - values[other]  # (seeds, mazes, ks)
-        spread = gaps.mean(1).std(0, ddof=1)
-        error = (gaps.var(1, ddof=1) / gaps.shape[1]).mean(0) ** 0.5
-        cells = [f"{cell:.3f}" for both in zip(spread, error) for cell in both]
-        rows.append([f"{label_of(name)} minus {label_of(other)}", *cells])
-    heads = [head for k in TESTED for head in (f"pass@{k}, spread over seeds", "error over mazes")]
-    table(["standard deviations, test", *heads], rows)
-
-
 def tables():
     """The search; then each method at its best rate, tested once."""
     search()
@@ -264,14 +164,13 @@ def tables():
             [f"{of} of all steps, seed by seed", ""],
             [[name, " / ".join(f"{at:,.0f}" for at in ends)] for name, ends in used.items()],
         )
-    step_parts(found)
     for of in ("seconds", "rollouts"):
         leads(f"equal {of}, validation", pass_columns(KS), at_equal(of, found))
     priced = "MaxRL minus GRPO, kl.04, validation, equal time if a step of GRPO took"
     leads(priced, pass_columns(KS), at_prices(found))
     each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]
     table(["test, seed by seed", *pass_columns(TESTED)], each)
-    noise(values)
+    rollout_tables()
 
 
 # In the figure of gaps: what is compared, its name, how it is drawn, and where beside k.
@@ -299,41 +198,79 @@ def gap_k() -> dict:
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed[OWN])} seeds; points of one k stand side by side. KL: a penalty of .04. "
         "Guessing has .003, .028 and .20 at k = 1, 8 and 64",
-        "columns": 1,
         "panels": [panel(title, "k, samples", "difference in pass@k", lines, **axes)],
     }
 
 
-def drawn(name: str, x, y) -> dict:
-    """The line of a method, with a penalty or without."""
-    line = curve(name, x, y)
-    return penalised(line, name.partition("-")[0]) if "-kl" in name else line
+def tested_rollouts() -> dict[str, np.ndarray]:
+    """{arm: pass@k (ks, seeds)} on the test, those with 32 rollouts among them."""
+    found = coverage(tested("maze13/rollouts-test.json"), TESTED)
+    known = coverage(tested("maze13/test.json"), TESTED)
+    found |= {f"{name}-32": known[name] for name in (*SCALED, CONTROL)}
+    return {arm: values.mean(1)[:FEWER].T for arm, values in found.items()}
 
 
-def covered13() -> dict:
-    """pass@k of the test; pass@8 on validation mazes against seconds."""
-    found = with_all_methods()
-    ks = [1, 2, 4, 8, 16, 32, 64]
-    curves = coverage(tested("maze13/test.json"), ks)
-    lines = [guess_curve(GUESSED, ks)]
-    lines += [drawn(name, ks, values.mean((0, 1))) for name, values in curves.items()]
-    axes = {"xscale": "log", "xticks": [1, 4, 16, 64]}
-    panels = [panel("test", "k, samples", "pass@k, 13x13 mazes", lines, **axes)]
+def arms_by_rollouts(name: str) -> list[str]:
+    """The arms of a method, from few rollouts to many."""
+    return [f"{name}-{count}" for count in ROLLOUTS]
+
+
+def rollout_tables():
+    """Every number of rollouts; MaxRL minus GRPO at each; what each method gains from 4 to 128."""
+    found = tested_rollouts()
+    names = ["base", *map(arms_by_rollouts, SCALED), [f"{CONTROL}-{n}" for n in (4, 32)]]
+    rows = {arm: found[arm][:2] for arm in np.hstack(names)}
+    summary("test, 95 %", pass_columns(KS), rows)
+    gaps = {}
+    for own, other in zip(*map(arms_by_rollouts, SCALED)):
+        gaps[f"{own.rpartition('-')[2]} rollouts"] = found[own] - found[other]
+    columns = pass_columns(TESTED)
+    leads(f"{label_of(SCALED[0])} minus {label_of(SCALED[1])}, test", columns, gaps)
+    logs = {arm: np.log(-np.log(values)) for arm, values in found.items()}
+    gains = {}
+    for few, many in ((4, 128), (4, 16), (16, 128)):
+        steps = f"{few} to {many}"
+        for name in SCALED:
+            gains[f"{label_of(name)}, {steps}"] = logs[f"{name}-{few}"] - logs[f"{name}-{many}"]
+        own, other = list(gains.values())[-2:]
+        gains[f"MaxRL minus GRPO, {steps}"] = own - other
+    # With the penalty for both, which MaxRL has with 4 rollouts and with 32 alone.
+    own, other = (logs[f"{name}-4"] - logs[f"{name}-32"] for name in (CONTROL, SCALED[1]))
+    gains["MaxRL, kl.04 minus GRPO, kl.04, 4 to 32"] = own - other
+    leads("log of the ratio of -log pass@k", columns, gains)
+
+
+def gains_panel(title: str, k: int, lines: list[dict], base: float) -> dict:
+    """-log pass@k against the rollouts of a prompt, over as many decades as in other panels."""
+    values = np.hstack([base, *(np.ravel(line.get("seeds", line["y"])) for line in lines)])
+    middle = (values.min() * values.max()) ** 0.5
+    axes = {"xscale": "log", "yscale": "log", "xticks": [4, 8, 16, 32, 64, 128]}
+    axes |= {"yticks": [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5], "ylim": (middle / 9, middle * 9)}
+    axes["levels"] = {f"{base:.3f}": "base"}
+    return panel(f"{title}, pass@{k}", "rollouts a prompt", f"-log pass@{k}", lines, **axes)
+
+
+def figure3() -> dict:
+    """What more rollouts do, the paper's and ours."""
+    curves = paper(3)["k=128"]
+    known = theirs({name: curves[name] for name in ("grpo", "maxrl")})
+    found = {arm: -np.log(values[1]) for arm, values in tested_rollouts().items()}
     lines = []
-    for name, seeds in found.items():
-        x = np.mean([clock(rows) for rows in seeds.values()], axis=0)
-        lines.append(drawn(name, x, np.mean([evaluations(rows, 8) for rows in seeds.values()], 0)))
-    panels.append(panel("training", "seconds of one core", "pass@8, validation", lines))
-    panels[-1]["levels"] = guess_level(GUESSED, 8)
+    for name in SCALED:
+        values = np.transpose([found[arm] for arm in arms_by_rollouts(name)])  # (seeds, rollouts)
+        line = seed_curves(name, ROLLOUTS, values)
+        lines.append(penalised(line, "grpo") if "-kl" in name else line)
+    before = -np.log(np.exp(-found["base"]).mean())
     return {
-        "title": "In pass@64 GRPO with a penalty ends above MaxRL, without one below its base",
-        "caption": "13x13 mazes, .3M parameters (reduced scale), Muon, weak bases (pass@1 .015 "
-        f"before RL), {STEPS} steps of 16 prompts with 32 rollouts each (in rounds 32 "
-        "prompts with 8, 16 or 32), each method at its best learning rate on one other seed; "
-        f"means of {len(found[OWN])} seeds. kl.04: with a KL penalty. "
-        "Guessing: one of the 252 shortest walks, blind to the maze",
-        "panels": level(*panels),
+        "title": "Behind with 4 rollouts, MaxRL catches up with GRPO with a KL penalty",
+        "caption": "Ours: .3M parameters, Muon, weak bases, 350 steps of 16 prompts, GRPO with a "
+        "KL penalty of .04 (open markers); mean of 3 seeds and each of them (thin). "
+        "Paper: 9,000 steps of 256 prompts, GRPO without a penalty",
+        "panels": [
+            gains_panel("paper: 17x17 mazes", 128, known, curves["base"][1][0]),
+            gains_panel("ours: 13x13 mazes (reduced scale)", 8, lines, before),
+        ],
     }
 
 
-FIGURES = {"gap_k": gap_k, "coverage13": covered13}
+FIGURES = {"gap_k": gap_k, "figure3": figure3}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from results.lab.data import read_json
+from results.lab.data import kept_tests
 from results.lab.intervals import interval
 from results.lab.tables import METHODS, table
 
-RULES = ("rloo", "grpo", "maxrl")
+RULES = [*METHODS][::-1]
 SEEDS = range(5)
 PRINTED = re.compile(r"step (\d+): pass rate ([\d.]+), (\d+) of 100 sums solved")
 RUNS: dict[str, dict] = {}
@@ -30,7 +30,7 @@ def minimal(method: str, seed: int) -> list[list]:
 
 
 def tables():
-    kept = read_json("minimal/results.json")
+    kept = kept_tests("minimal")["results.json"]
     runs = {method: np.array(kept[method]) for method in RULES}  # (seeds, rows, 3)
     rows = []
     for column, what, scale, digits in ((1, "pass rate", 1, 3), (2, "share solved", 100, 2)):

@@ -1,95 +1,189 @@
-"""SmolLM2-135M on GSM8K: NAME-TEMPERATURE.jsonl is what verdicts.py wrote, a line a problem."""
+"""SmolLM2-135M on generated word problems: a real language model that learns in 40 steps; and the
+paper's Figure 4 with it, 30 epochs of 32 problems.
+
+A test is SETSEED.json, and MODEL-STEPS in it a shorter or a longer run, or an earlier checkpoint.
+"""
 
 import numpy as np
 
-from results.lab.data import passed, read_lines
-from results.lab.intervals import with_error
-from results.lab.runs import product
-from results.lab.tables import pass_columns, summary, table
+from maxrl.analysis.metrics import mean_and_se
+from maxrl.analysis.table import coverage, over_seeds
+from results.lab.data import evaluations, runs, tested
+from results.lab.figures import curve, few_problems, panel, seeds_said
+from results.lab.intervals import side_by_side, with_error
+from results.lab.runs import recorded
+from results.lab.tables import label_of, leads, pass_columns, summary, table
 
-SFT = "train.py gsm8k_smollm2_135m_sft --steps"
-RL = "train.py gsm8k_smollm2_135m --init runs/smollm2/base --seed {seed} --estimator {method}"
-RUNS = {
-    "warm-up": product("base", f"{SFT} 30") | product("base20", f"{SFT} 20"),
-    "rounds": product(
-        "seed{seed}/{method}", f"{RL} --rollouts 4,4,8", seed=[0, 1], method=["maxrl_rare"]
-    ),
-    "at-once": product("seed{seed}/{method}", RL, seed=[0, 1], method=["grpo"])
-    | product("seed{seed}/{method}", RL, seed=[0], method=["maxrl", "rloo"]),
-}
+RUNS, TESTS = {"all": recorded("smollm2")}, recorded("smollm2", "tests")
 KEPT_STEPS = 1
-DRAWN = {"maxrl_rare": "rounds"}
-KS = [1, 2, 4, 8, 16]
-
-
-def samples_of(model: str, temperature: str, how: str) -> list[str]:
-    """The words of verdicts.py: at .6 with top-p .95, at 1 with all of it."""
-    top_p = "0.95" if temperature == "0.6" else "1.0"
-    words = f"results/smollm2/verdicts.py {model} --temperature {temperature} --top-p {top_p} {how}"
-    return words.split()
-
-
-CHECKPOINT = "data/smollm2/135m-instruct"
-SHORT = "--samples 8 --max-response 256 --prompts"
-WIDE = "--samples 16 --max-response 192 --prompts"
-TESTS = {
-    "before-0.6.jsonl": samples_of(CHECKPOINT, "0.6", f"{SHORT} 64"),
-    "before-1.0.jsonl": samples_of(CHECKPOINT, "1.0", f"{SHORT} 32"),
-    "base20-0.6.jsonl": samples_of("runs/smollm2/base20", "0.6", f"{WIDE} 128"),
-    "base-0.6.jsonl": samples_of("runs/smollm2/base", "0.6", f"{WIDE} 128"),
-    "base-1.0.jsonl": samples_of("runs/smollm2/base", "1.0", f"{WIDE} 64"),
+# {set: its title, folder of runs, seeds, samples a test problem}
+SETS = {
+    "seed": ("first set", "", (0, 1, 2), 64),
+    "hard": ("harder set", "hard/", (2, 3), 64),
+    "few": ("32 problems", "few/", (4, 5), 32),
 }
-TITLES = {
-    "before": "as it is",
-    "base20": "after 20 steps of warm-up",
-    "base": "after 30 steps: the base",
-}
-TRAINED = {}  # {name of a run's tests: its method}
-for run in sorted(RUNS["rounds"] | RUNS["at-once"]):
-    name = run.replace("/", "-")
-    TRAINED[name] = name.partition("-")[2]
-    TESTS[f"{name}-0.6.jsonl"] = samples_of(f"runs/smollm2/{run}", "0.6", f"{WIDE} 128")
+STEPS, EVERY = 60, 20  # of the runs on 32 problems
+EPOCH = 2  # steps of 16 prompts, in which each of 32 problems is seen once
+# The last even step within the seconds of the 40 of rounds, and of rounds within those of the 40 of
+# GRPO, by the mean of their first 40. At a constant rate these 40 are the same.
+SHORTER = ("grpo-12", "maxrl-12", "rloo-14", "grpo-22", "grpo-18")
+LONGER = ("rounds-102", "rounds-70", "rounds-78")
+# GRPO's checkpoint with the largest pass@1 + pass@8 on validation; MaxRL's is the last.
+BEST = {4: "grpo-40", 5: "grpo-20"}
+# What is compared: a model minus another.
+PAIRS = [("rounds", "grpo"), ("maxrl", "grpo"), ("rloo", "grpo"), ("maxrl", "rounds")]
+PAIRS += [(arm, "base") for arm in ("rounds", "maxrl", "grpo", "rloo")]
+PAIRS += [("rounds", model) for model in SHORTER]
+PAIRS += [(model, other) for model in LONGER for other in ("grpo", "rounds")]
+PAIRS += [("maxrl-12", "grpo-12"), *(("maxrl", model) for model in BEST.values())]
 
 
-def samples():
-    """Every file of samples; the errors are standard errors over problems."""
+def named(model: str) -> str:
+    return f"{label_of(model)} steps" if "-" in model else label_of(model)
+
+
+def pass_and_votes(where: str) -> list[str]:
+    samples = SETS[where][3]
+    return [*pass_columns(k for k in (1, 8, 16, 64) if k <= samples), f"majority of {samples}"]
+
+
+def right(where: str) -> dict[tuple[int, str], np.ndarray]:
+    """{(seed, model): pass@k and the verdict on the majority, (ks + 1, problems)} of a set."""
+    found = {}
+    for seed in SETS[where][2]:
+        test = tested(f"smollm2/{where}{seed}.json")
+        votes = over_seeds(test, lambda row: row["majority"])
+        for model, values in coverage(
+            test, [k for k in (1, 8, 16, 64) if k <= test["samples"]]
+        ).items():
+            found[seed, model] = np.vstack([values[0].T, votes[model]])
+    return found
+
+
+def side_by_side_rows(where: str) -> list[list]:
+    """A row a model, its seeds side by side."""
+    found = right(where)
     rows = []
-    for file, words in TESTS.items():
-        name, _, temperature = file.removesuffix(".jsonl").rpartition("-")
-        n = int(words[words.index("--samples") + 1])
-        lines = read_lines(f"smollm2/{file}")
-        cells = [temperature, f"{len(lines)} x {n}"]
-        for verdict in ("boxed", "published"):
-            cells += map(with_error, passed(lines, n, (1, 8), verdict))
-        for key in ("with_box", "cut"):
-            cells.append(f"{np.mean([line[key] for line in lines]) / n:.3f}")
-        cells.append(f"{np.mean([line['tokens'] for line in lines]):.0f}")
-        rows.append([TITLES.get(name, name.replace("-", " ")), *cells])
-    verdicts = [f"{verdict} pass@{k}" for verdict in ("boxed", "published") for k in (1, 8)]
-    columns = ["model, standard error over problems", "temperature", "problems x samples"]
-    table([*columns, *verdicts, "with a box", "cut", "tokens"], rows)
+    for model in dict.fromkeys(model for _, model in found):
+        some = {seed: values.mean(1) for (seed, name), values in found.items() if name == model}
+        cells = map(side_by_side, np.transpose([*some.values()])[:-1])
+        rows.append([f"{SETS[where][0]}, {named(model)}", ", ".join(map(str, some)), *cells])
+    return rows
 
 
-def solved(name: str, ks) -> np.ndarray:
-    """pass@k (ks, problems) by the boxed verdict, with 16 samples."""
-    return passed(read_lines(f"smollm2/{name}-0.6.jsonl"), 16, ks)
+def over_problems(where: str):
+    """A row a model and a row a pair, with errors over problems."""
+    found, levels, gaps = right(where), {}, {}
+    for (seed, model), own in found.items():
+        name = f"{SETS[where][0]}, seed {seed}, {named(model)}"
+        levels[name] = own
+        for other in [other for one, other in PAIRS if one == model and (seed, other) in found]:
+            gaps[f"{name} minus {named(other)}"] = own - found[seed, other]
+    summary("model, standard error over problems", pass_and_votes(where), levels, cell=with_error)
+    if where == "few":
+        # The problems are the same for both seeds.
+        for title, best in (("after 30 epochs", {}), ("each at its best", BEST)):
+            both = [found[seed, "maxrl"] - found[seed, best.get(seed, "grpo")] for seed in BEST]
+            gaps[f"both seeds, MaxRL minus GRPO, {title}"] = np.mean(both, 0)
+    summary("paired over problems", pass_and_votes(where), gaps, "+", with_error)
 
 
-def gains():
-    """Each run minus the base and minus GRPO of its seed, by the boxed verdict; the errors are
-    paired over problems."""
-    ks = (1, 8, 16)
-    of_base, of_grpo = {}, {}
-    for name, method in TRAINED.items():
-        row = name.replace("-", " ")
-        of_base[row] = solved(name, ks) - solved("base", ks)
-        if method != "grpo":
-            of_grpo[row] = solved(name, ks) - solved(name.replace(method, "grpo"), ks)
-    for what, gaps in (("the base", of_base), ("GRPO of its seed", of_grpo)):
-        title = f"run minus {what}, paired over problems"
-        summary(title, pass_columns(ks), gaps, "+", with_error)
+def over_runs():
+    """Rounds and GRPO over the seeds of the first set, Algorithm 1 minus GRPO over both sets."""
+    first, gaps = right("seed"), {}
+    for model, other in (("rounds", "grpo"), ("rounds", "base"), ("grpo", "base")):
+        gap = [(first[seed, model] - first[seed, other]).mean(1) for seed in SETS["seed"][2]]
+        gaps[f"{label_of(model)} minus {label_of(other)}"] = np.transpose(gap)[:-1]
+    leads("first set, 95 % over seeds", pass_and_votes("seed")[:-1], gaps)
+    gap = []
+    for found in (first, right("hard")):
+        seeds = [seed for seed, model in found if model == "maxrl"]
+        gap += [(found[seed, "maxrl"] - found[seed, "grpo"]).mean(1) for seed in seeds]
+    title = "both sets, after 40 steps, 95 % over runs"
+    leads(title, pass_and_votes("seed")[:-1], {"MaxRL minus GRPO": np.transpose(gap)[:-1]})
+
+
+def costs():
+    """What each run took."""
+    rows = []
+    for title, folder, _, _ in SETS.values():
+        for name, seeds in sorted(runs("smollm2", folder).items()):
+            for seed, metrics in seeds.items() if name != "base" else ():
+                sums = [
+                    f"{sum(row[key] for row in metrics):,.0f}" for key in ("rollouts", "seconds")
+                ]
+                rows.append([f"{title}, seed {seed}, {named(name)}", *sums])
+    table(["steps of RL", "rollouts", "seconds"], rows)
 
 
 def tables():
-    samples()
-    gains()
+    heads = ["model", "seeds", *pass_and_votes("seed")[:-1]]
+    table(heads, side_by_side_rows("seed") + side_by_side_rows("hard"))
+    for where in SETS:
+        over_problems(where)
+    over_runs()
+    costs()
+
+
+def differences_from_grpo() -> dict:
+    """Each form minus GRPO on every run of both sets, after equal steps and in GRPO's time."""
+    places = []
+    for where in ("seed", "hard"):
+        for seed in SETS[where][2]:
+            own = {model: values for (of, model), values in right(where).items() if of == seed}
+            longer = [own[model] for model in LONGER if model in own]
+            own |= {"maxrl_rare": longer[0]} if longer else {}
+            places.append((f"{SETS[where][0].split()[0]}\nseed {seed}", own))
+    # What a form is called, and the look of its points.
+    forms = {
+        "maxrl": "MaxRL, equal steps",
+        "rounds": "in rounds, equal steps",
+        "maxrl_rare": "in rounds, GRPO's time",
+    }
+    panels = []
+    for row, k in ((0, 1), (1, 8)):
+        lines = []
+        for beside, (form, said) in enumerate(forms.items()):
+            points = [
+                (place + 0.15 * (beside - 1), *mean_and_se(own[form][row] - own["grpo"][row]))
+                for place, (_, own) in enumerate(places)
+                if form in own
+            ]
+            x, y, errors = np.transpose(points)
+            lines.append(curve(said, x, y, band=errors, points=True, like=form))
+        axes = {"xticks": [*range(len(places))], "xticklabels": [at for at, _ in places]}
+        ylabel = f"pass@{k} minus GRPO's, test"
+        panels.append(panel("ours (reduced scale)", "", ylabel, lines, zero=True, **axes))
+    return {
+        "title": "After equal steps GRPO is ahead at one try, in its time rounds are not behind",
+        "caption": "SmolLM2-135M, results up to 20, on the harder set up to "
+        "100. After ten supervised steps 40 of 16 prompts x 16 rollouts, in rounds 4, 4 and 8 "
+        "until one is right, or 70 to 102 steps of these in GRPO's time. 96 test problems x 64 "
+        "samples; bars: one standard error over problems",
+        "panels": panels,
+    }
+
+
+def few_epochs() -> dict:
+    """Validation over epochs of few problems, the paper's and ours."""
+    found = runs("smollm2", "few/")
+    bases = coverage(tested("smollm2/few-bases.json"), (1, 8))["base"].mean(1)  # (seeds, ks)
+    epochs = np.arange(0, STEPS + 1, EVERY) / EPOCH
+    curves = {}
+    for place, k in enumerate((1, 8)):
+        curves[k] = {}
+        for method in ("maxrl", "grpo"):
+            passed_k = [evaluations(rows, k) for rows in found[method].values()]
+            curves[k][method] = epochs, np.concatenate([bases[:, [place]], passed_k], 1)
+    return few_problems(
+        "Over 30 epochs of 32 problems little tells MaxRL and GRPO apart",
+        "Ours: after ten supervised steps 60 of 16 prompts x 16 rollouts, 64 validation problems x "
+        f"16 samples. Solid: ours, {seeds_said(2)}; dashed: the paper's, on 7,473 problems",
+        "paper: GSM8K, SmolLM2-360M",
+        "ours: 32 word problems, SmolLM2-135M (reduced scale)",
+        curves,
+        "word problems up to 100",
+    )
+
+
+FIGURES = {"tested": differences_from_grpo, "few_epochs": few_epochs}

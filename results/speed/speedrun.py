@@ -3,7 +3,7 @@
 Each seed is warmed up until its evaluation says pass@1 .08, as in the demo, trained with MaxRL and
 with GRPO from there, and tested on 256 mazes x 64 samples. A run of training counts with its start,
 its evaluations and its checkpoint; the data set and the test do not count. What was measured is
-added to speedrun.json, with the commit.
+added to speedrun.json, and printed as rows of the leaderboard in README.md.
 """
 
 import argparse
@@ -19,18 +19,40 @@ from pathlib import Path
 
 import torch
 
-from maxrl.run.origin import commit
+from maxrl.run.origin import commit, processor
 
 MUON = ["--optimizer", "muon"]
 RATE = ["--lr", "3e-4"]
 BASE = [*MUON, "--stop-at-pass", ".08", "--eval-every", "20"]
-# Each at its best rate of results/muon.
+# Each at its best rate of results/mazes9.
 ARMS = {
     "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 400",
     "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 300 --beta .04 --muon-lr-scale 8",
 }
 TEST = ["--prompts", "256", "--samples", "64", "--k", "1,8"]
 MEASURED = Path(__file__).parent / "speedrun.json"
+
+
+# Of an arm on the test: pass@1 and pass@8.
+GOAL = (0.5, 0.8)
+HEADS = ("date", "commit", "seconds, of each seed", "at the goal", "machine", "who", "arm")
+ABOUT = ("machine", "who", "options")
+
+
+def leaderboard(rows: list[dict]) -> str:
+    """A line for the seeds of one day, commit and arm."""
+    lines: dict[tuple, list[dict]] = {}
+    for row in rows:
+        about = (row["date"], row["commit"].rstrip("+"), *(row[key] for key in ABOUT))
+        lines.setdefault(about, []).append(row)
+    text = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+    for about, seeds in lines.items():
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in seeds)
+        passed = [row["pass@1, pass@8"][row["arm"]] for row in seeds]
+        there = sum(one >= GOAL[0] and eight >= GOAL[1] for one, eight in passed)
+        cells = (*about[:2], seconds, f"{there} of {len(seeds)}", *about[2:4], f"`{about[4]}`")
+        text.append(f"| {' | '.join(cells)} |")
+    return "\n".join(text)
 
 
 def timed(words: list[str]) -> tuple[float, float]:
@@ -48,8 +70,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--arms", default="maxrl,grpo")
+    parser.add_argument("--who", default="", help="your name on the leaderboard")
     parser.add_argument("--note", default="", help="what changed, or what else was running")
     args = parser.parse_args()
+    kept = json.loads(MEASURED.read_text())
+    before = len(kept)
     os.environ["OMP_NUM_THREADS"] = "1"
     subprocess.run([sys.executable, "-m", "data.maze.prepare", "--size", "9"], check=True)
     for seed in args.seeds.split(","):
@@ -67,6 +92,8 @@ def main():
             row = {
                 "date": str(date.today()),
                 "commit": commit(),
+                "machine": processor(),
+                "who": args.who,
                 "note": args.note,
                 "arm": arm,
                 "options": " ".join([ARMS[arm], *MUON, *RATE]),
@@ -80,10 +107,10 @@ def main():
                 },
                 "torch": torch.__version__,
             }
-            print(json.dumps(row))
-            kept = json.loads(MEASURED.read_text()) if MEASURED.exists() else []
-            lines = ",\n ".join(json.dumps(one) for one in [*kept, row])
+            kept.append(row)
+            lines = ",\n ".join(json.dumps(one) for one in kept)
             MEASURED.write_text(f"[{lines}]\n")
+    print(leaderboard(kept[before:]))
 
 
 if __name__ == "__main__":

@@ -3,39 +3,16 @@
 import numpy as np
 
 from maxrl.analysis.table import coverage, over_seeds
-from results.lab.data import by_seed, paired, runs, tested
-from results.lab.figures import (
-    SOLVED,
-    block_curves,
-    coverage_curves,
-    guess_curve,
-    level,
-    panel,
-    seeds_said,
-)
+from results.lab.data import by_seed, runs, tested
+from results.lab.figures import guess_curve, level, panel, seed_curves, seeds_said
 from results.lab.intervals import ahead, interval, side_by_side, with_error
-from results.lab.runs import evaluation, from_bases, seed_models
+from results.lab.runs import recorded
 from results.lab.tables import differences, label_of, leads, levels, pass_columns, summary, table
 
-TASKS = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}
+TASKS = ("subset_sum", "reverse_text")
 KS = [1, 8, 64, 256]
-METHODS = {name: f"--estimator {name}" for name in ("maxrl", "grpo")}
-MODELS = ("base", "grpo", "maxrl")
-FILE = "results/texts/tasks.py"
-WORDS = ("train.py gsm8k_laptop_sft", "train.py gsm8k_laptop")
-RUNS = {"words": from_bases("texts/words", *WORDS, METHODS, range(3))}
-TESTS = {
-    "words-test.json": evaluation(
-        "--prompts 256 --samples 64 --k 1,8,64", seed_models("texts/words", MODELS), seed=range(3)
-    )
-}
-for task, named in TASKS.items():
-    recipes = f"train.py {FILE}:{task}_sft", f"train.py {FILE}:{task}"
-    RUNS[task] = from_bases(f"texts/{task}", *recipes, METHODS, range(5))
-    how = f"--task {FILE}:{named} --prompts 256 --samples 256"
-    for seed in range(5):
-        words = evaluation(how, seed_models(f"texts/{task}", MODELS), seed=[seed])
-        TESTS[f"{task}-test-seed{seed}.json"] = words
+POWERS = [2**i for i in range(7)]
+RUNS, TESTS = {"all": recorded("texts")}, recorded("texts", "tests")
 
 
 def word_problem_tables():
@@ -79,22 +56,16 @@ def tables():
 
 
 def word_problems() -> dict:
-    """MaxRL and GRPO on generated word problems: over training, and the test."""
-    found = paired(runs("texts", "words/"), METHODS)
-    panels = []
-    for key, label in (("reward", "pass@1, training problems"), ("solved", SOLVED)):
-        lines = block_curves(found, key, 20)
-        panels += level(panel("ours (reduced scale): training", "step", label, lines))
-    lines = coverage_curves(tested("texts/words-test.json"))
-    lines.append(guess_curve("word problems", [2**i for i in range(7)]))
-    panels += level(panel("ours (reduced scale): test", "k", "pass@k", lines, xscale="log"))
+    """pass@k of MaxRL and GRPO on generated word problems."""
+    found = coverage(tested("texts/words-test.json"), POWERS)
+    lines = [seed_curves(name, POWERS, values.mean(1)) for name, values in found.items()]
+    lines.append(guess_curve("word problems", POWERS))
+    title = "ours (reduced scale): test"
     return {
         "title": "Word problems: GRPO is ahead at one try, MaxRL within eight tries on every seed",
         "caption": "Generated problems of one and two steps, a transformer of .66M parameters: "
-        "160 steps at 3e-4, means of 20 steps; 256 test problems x 64 samples. "
-        f"{seeds_said(len(found['maxrl'])).capitalize()}",
-        "columns": 3,
-        "panels": panels,
+        f"160 steps at 3e-4; 256 test problems x 64 samples, {seeds_said(3)}",
+        "panels": level(panel(title, "k", "pass@k", lines, xscale="log")),
     }
 
 

@@ -21,9 +21,10 @@ from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.prompt_order import prefetched
 from maxrl.models import from_config
-from maxrl.run.recipes import imagenet, images_laptop
+from maxrl.run.recipes import imagenet
 from maxrl.system.files import write_json
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
+from results.images.recipe import images_laptop
 from tests.bench import bench_turns
 from tests.bench.bench_turns import autocast, contest, repeated, sized
 

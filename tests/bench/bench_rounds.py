@@ -8,7 +8,6 @@ mazes, (c + 1/2) / 65 where c of 64 samples are right, or these with one number 
 log-odds, so that they have another mean. Rewards are drawn from them.
 """
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ import torch
 from maxrl.learning.rounds import in_rounds
 from maxrl.run.recipes import maze9_laptop
 from maxrl.sampling.rollouts import Rollouts
-from tests import ROOT
+from results.lab.data import tested
 from tests.bench.bench_text import FreshMazes, random_model, seeded
 from tests.bench.bench_trl import our_step, policy_of
 from tests.bench.bench_turns import contest, sized
@@ -28,9 +27,9 @@ MEANS = (0.02, 0.1, 0.3, 0.6)
 
 def base_rates() -> torch.Tensor:
     """The pass rates of the base (512,)."""
-    tested = json.loads((ROOT / "results/ten_seeds/strong10-test.json").read_text())
-    counts = {row["name"]: row["counts"] for row in tested["checkpoints"]}["base"]
-    return (torch.tensor(counts).double() + 0.5) / (tested["samples"] + 1)
+    test = tested("mazes9/strong10-test.json")
+    counts = {row["name"]: row["counts"] for row in test["checkpoints"]}["base"]
+    return (torch.tensor(counts).double() + 0.5) / (test["samples"] + 1)
 
 
 def moved(rates: torch.Tensor, mean: float) -> torch.Tensor:

@@ -23,7 +23,7 @@ ALL = ("train", "validation", "test")
 SETS = {
     "maze": ("data.maze.prepare", f"--size 7 --workers 1 {FEW}", "maze", {"size": 7}, ALL),
     "glyphs": (
-        "data.glyphs.prepare",
+        "results.images.glyphs",
         f"--classes 3 --size 6 --workers 1 {FEW}",
         "images",
         {"size": 6, "augment": False},

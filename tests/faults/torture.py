@@ -41,10 +41,11 @@ import torch._dynamo  # noqa: E402 (the first step of an optimizer takes a secon
 from tqdm import tqdm  # noqa: E402
 
 import train  # noqa: E402 (the forks start with it imported)
-from data.glyphs import prepare as glyphs  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from maxrl.models import checkpoint  # noqa: E402
 from maxrl.system.files import write_json  # noqa: E402
+from results.images import glyphs  # noqa: E402
+from tests import ROOT  # noqa: E402
 from tests.helpers.started import free_port  # noqa: E402
 from tests.helpers.wholeness import differences, unsound  # noqa: E402
 
@@ -88,7 +89,8 @@ SCENARIOS = {
     ),
     "lora": Scenario(f"{RL} --save-every 3 --lora-rank 2 --eval-every 0"),
     "images": Scenario(
-        "images_laptop --task.directory ../data/glyphs --task.size 12 --task.augment true "
+        f"{ROOT}/results/images/recipe.py:images_laptop --task.directory ../data/glyphs "
+        "--task.size 12 --task.augment true "
         "--prompts 16 --rollouts 16 --steps 8 --save-every 3 --workers 1 --eval-every 4 "
         "--eval-prompts 20 --eval-k 1,4"
     ),

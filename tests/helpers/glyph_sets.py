@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.glyphs import prepare as glyphs
 from maxrl.learning.config import Config
 from maxrl.run.recipes import RECIPES
+from results.images import glyphs
 
 
 @pytest.fixture(scope="module")

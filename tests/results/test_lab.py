@@ -21,7 +21,15 @@ from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
-from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
+from results.lab.runs import (
+    evaluation,
+    from_bases,
+    in_order,
+    product,
+    recorded,
+    seed_models,
+    with_bases,
+)
 from results.texts.tasks import SubsetSum
 from tests import ROOT
 from tests.helpers.runs import at_call
@@ -85,7 +93,18 @@ def test_a_study_from_its_runs_to_its_table(toy, monkeypatch):
     toy("keep")
     assert list(data.read_json("toy/runs.json")["runs"]) == ["seed0/base", "seed0/maxrl"]
     assert [row["name"] for row in data.tested("toy/test.json")["checkpoints"]] == ["base", "maxrl"]
-    assert not Path("results/toy/other.json").exists()
+    assert list(data.kept("toy", "tests")) == ["test.json"]
+    # Of a study under way tests may lie beside, in files of their own.
+    Path("results/toy/test-seed1.json").write_text(json.dumps(data.tested("toy/test.json")))
+    (base,) = data.by_seed("toy", "test", [1])["base"].items()
+    assert base[0] == 1 and base[1].shape == (4, 1)
+    # What was kept gives the study's own words back.
+    study = lab.load("toy")
+    for found, named in (
+        (recorded("toy"), study.RUNS["all"]),
+        (recorded("toy", "tests"), study.TESTS),
+    ):
+        assert found and all(words[1:] == named[name][1:] for name, words in found.items())
     toy("tables")
     assert Path("results/toy/tables.md").read_text().endswith("\n\n1\n")
 

@@ -243,10 +243,6 @@ def test_evaluations_sample_as_their_recipe_says(warm, sampled, evaluate, shell)
         assert words in said
         assert set(sampled) == {used}
         assert results["top_p"] == used[1]
-    sampled.clear()
-    norms = "--samples 4 --prompts 2 --json norms.json"
-    passed(shell("results/gradients/norms.py", "rl", *norms.split()))
-    assert set(sampled) == {(1, 1, 0)}
 
 
 def test_which_test_set_and_what_its_verifier_lost(warm, evaluate, monkeypatch):

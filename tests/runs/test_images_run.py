@@ -83,7 +83,6 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
 # A recipe, --estimator, its options and the number of rollouts.
 ESTIMATORS = """
 imagenet | grpo | {"ddof": 0} | 1024
-images_laptop | grpo | {"ddof": 0} | 1024
 imagenet | grpo --estimator.ddof 1 | {"ddof": 1} | 1024
 imagenet | rloo | {} | 1024
 imagenet | supervised | {} | 1
@@ -191,17 +190,13 @@ def test_models_and_tasks_that_do_not_fit(recipe, shell):
 
 
 def test_a_run_that_diverged(recipe, shell):
-    """Not finite logits end training, evaluation and the study of gradients in a sentence, not in
-    an index error.
-    """
+    """Not finite logits end training and evaluation in a sentence, not in an index error."""
     run = ("train.py", "glyphs", "--lr", "1e30", "--warmup-steps", 0, "--out", "no")
     refused(shell(*run), "is not finite: 5 steps in a row", "a lower --lr")
     model = resnet(12)
     model.bn1.running_var.fill_(-1)  # finite, as a checkpoint has to be
     checkpoint.save("bad", Checkpoint(model), recipe={"config": recipe.to_dict()})
     refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
-    told = shell("results/gradients/norms.py", "bad", "--json", "norms.json")
-    refused(told, "logits are not finite")
 
 
 NOT_DONE = """

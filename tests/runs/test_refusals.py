@@ -98,7 +98,7 @@ train.py tiny --gpus 2 | --gpus belongs to --dry-run
 train.py --dry-run | no recipe is called ''
 train.py polaris9 --dry-run | no recipe is called 'polaris9'
 train.py maze17 --dry-run --gpus 3 | --prompts 32 cannot be divided by --gpus 3
-train.py images_laptop --dry-run | estimates language models
+train.py glyphs --dry-run | estimates language models
 train.py prompts --dry-run --estimator.ordr 4 | maxrl takes no option 'ordr'
 train.py prompts --dry-run --estimator maxrl_order --estimator.order 400 | --estimator maxrl_order
 train.py prompts --dry-run --estimator supervised --rollouts 2 | use --rollouts 1
@@ -108,7 +108,7 @@ train.py glyphs --micro-batch-tokens 100 | --micro-batch-tokens 100 | a classifi
 train.py glyphs --max-response 10 | --max-response 10 | a classifier
 train.py glyphs --zero-reward-at-limit true | --zero-reward-at-limit
 train.py glyphs --eval-every 5 --eval-samples 4 | --eval-samples 4 | exact
-train.py glyphs --task.directory glyphs/no | python -m data.glyphs.prepare | glyphs/no
+train.py glyphs --task.directory glyphs/no | python -m results.images.glyphs | glyphs/no
 train.py glyphs --task.size 0 | at least 1
 train.py glyphs --optimizer lion | --optimizer lion | adamw, sgd
 train.py glyphs --optimizer muon | --optimizer muon | a classifier

@@ -214,7 +214,6 @@ PARAMETERS = {
     "imagenet": 25_557_032,
     "gsm8k_laptop_sft": 657_024,
     "gsm8k_laptop": 657_024,
-    "images_laptop": 92_312,
 }
 
 
@@ -222,7 +221,7 @@ PARAMETERS = {
 def test_recipes(name):
     """Each constructs, has the size it says, and an estimator that accepts it."""
     cfg = RECIPES[name]()
-    classes = {"imagenet": {"num_labels": 1000}, "images_laptop": {"num_labels": 200}}.get(name, {})
+    classes = {"imagenet": {"num_labels": 1000}}.get(name, {})
     if cfg.model:  # else a checkpoint's
         model = from_config(cfg.model | classes)
         assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]

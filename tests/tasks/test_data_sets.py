@@ -86,7 +86,7 @@ FEW = """
 import os
 os.cpu_count = lambda: 64
 os.sched_getaffinity = lambda process: range(3)
-from data.glyphs import prepare as glyphs
+from results.images import glyphs
 from data.imagenet import prepare as imagenet
 from data.maze import prepare as maze
 from maxrl.tasks import verifiers

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.glyphs import prepare
 from maxrl.tasks.images import Images
+from results.images import glyphs as prepare
 from tests.helpers.pictures import run
 
 pytest.importorskip("PIL")

@@ -90,10 +90,10 @@ data/maze/prepare.py --workers 0 --out made | --workers
 data/maze/prepare.py --train -1 --out made | --train
 data/maze/prepare.py --train x --out made | --train
 data/maze/prepare.py --size 3 --out made | --size
-data/glyphs/prepare.py --classes 1 --out made | --classes
-data/glyphs/prepare.py --size 3 --out made | --size
-data/glyphs/prepare.py --train 0 --out made | --train
-data/glyphs/prepare.py --seed -1 --out made | --seed
+results/images/glyphs.py --classes 1 --out made | --classes
+results/images/glyphs.py --size 3 --out made | --size
+results/images/glyphs.py --train 0 --out made | --train
+results/images/glyphs.py --seed -1 --out made | --seed
 train.py mine.py:half | --prompts cannot be 4.5
 train.py mine.py:asks | the recipe mine.py:asks raised TypeError
 train.py mine.py:leaves | the recipe mine.py:leaves raised SystemExit

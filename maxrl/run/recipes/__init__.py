@@ -9,7 +9,6 @@ from maxrl.learning.config import Config
 from maxrl.run.recipes.laptop import (
     gsm8k_laptop,
     gsm8k_laptop_sft,
-    images_laptop,
     maze9_laptop,
     maze9_laptop_sft,
 )
@@ -37,7 +36,6 @@ RECIPES: dict[str, Callable[[], Config]] = {
         maze9_laptop_sft,
         maze9_laptop,
         imagenet,
-        images_laptop,
         gsm8k_smollm2,
         gsm8k_smollm2_135m_sft,
         gsm8k_smollm2_135m,

@@ -28,7 +28,6 @@ import torch.distributed as dist
 import eval as evaluation
 import sample
 import train
-from data.glyphs import prepare as glyphs
 from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.config import Config
@@ -40,6 +39,7 @@ from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
 from maxrl.system import distributed
 from maxrl.tasks.base import ImageBatch
+from results.images import glyphs
 from tests.bench import bench_turns
 from tests.gpu import gpu_check
 from tests.gpu.pretended import cuda, low_precision, nccl, waits

@@ -174,7 +174,7 @@ def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
         f"activations of {tokens:,} tokens": activation_bytes(
             config, tokens, is_low(cfg), cfg.gradient_checkpointing, copied
         ),
-        "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20,
+        "logits of a chunk": min(max(CHUNK["cuda"], V), tokens * V) * 20,
     }
 
 

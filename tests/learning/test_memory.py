@@ -130,7 +130,10 @@ def test_a_budget_changes_no_rollout(monkeypatch):
     reference, sizes = rollouts_and_sizes(monkeypatch)
     assert 3 < int((reference.lengths == 18).sum()) < 17
     assert max(sizes) < 20 * 20 * token, "there were never 20 rows of 20 tokens"
-    row = 20 * token + 32 * LOGIT_BYTES
+    # The peak, divided by the rows at the start.
+    logits = 32 * LOGIT_BYTES
+    assert max(sizes) / 20 < reference.row_bytes <= max(sizes) / 20 + logits
+    row = 20 * token + logits
     waves = []
     for rows in (20, 15, 9, 4, 2, 0.01):
         ours, sizes = rollouts_and_sizes(monkeypatch, kv_memory_gb=rows * row / GIB, wave_rows=1)
@@ -142,25 +145,77 @@ def test_a_budget_changes_no_rollout(monkeypatch):
     assert waves[-1] >= 20
 
 
-def test_a_full_budget_is_not_remembered(monkeypatch):
-    """A step that halved its waves does not make the next step begin with small ones. Without a
-    budget the rows count, in whole groups."""
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """How many rows each call of generate() began with, and whether it came to an end."""
+    calls = []
 
     def noted(model, prompts, uniforms, *arguments, **options):
-        asked.append(uniforms[..., 0].numel())
-        return sampler.generate(model, prompts, uniforms, *arguments, **options)
+        calls.append([uniforms[..., 0].numel(), False])
+        rollouts = sampler.generate(model, prompts, uniforms, *arguments, **options)
+        calls[-1][1] = True
+        return rollouts
 
     monkeypatch.setattr("maxrl.learning.policy.generate", noted)
-    policy = tiny.policy(kv_memory_gb=1e-6)
-    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
-    assert asked[:2] == [8, 4]
-    before = list(asked)
-    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
-    assert asked == before * 2
+    return calls
+
+
+@pytest.mark.parametrize("share", (2, 0.9, 0.6, 0.35, 0.1, 1e-6))
+def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
+    """A step begins with rows x budget / peak of the last one, at most all, and throws nothing
+    away. What there is room for changes no rollout, in the first step or later."""
+    monkeypatch.setattr(Cache, "BLOCK", 4)
+    given = tiny.examples("UP", "DOWN LEFT", "WALL", "GOAL"), 4
+    model = tiny.model()
+    expected = [tiny.policy(model).rollout(*given, step=step) for step in (3, 3, 3, 4)]
+    budget = share * 16 * expected[0].row_bytes
+    policy = tiny.policy(model, kv_memory_gb=budget / GIB)
     asked.clear()
+    for i, (step, reference) in enumerate(zip((3, 3, 3, 4), expected)):
+        before = len(asked)
+        fitting = budget / policy.row_bytes if i else 16
+        rollouts = policy.rollout(*given, step=step)
+        tiny.same(rollouts, reference)
+        calls = asked[before:]
+        assert sum(rows for rows, done in calls if done) == 16
+        # Whole groups of 4, or a part of one.
+        rows = min(16, max(1, int(fitting)))
+        assert calls[0][0] == (rows if rows < 4 else rows // 4 * 4)
+        if i and step == 3:
+            assert all(done for _, done in calls)
+    assert asked[0][1] == (share >= 1)
+
+
+def test_without_a_budget_the_rows_count(asked):
+    """In whole groups."""
     tiny.policy(wave_rows=5).rollout(tiny.examples("UP", "DOWN"), 3)
-    assert asked == [3, 3]
+    assert [rows for rows, _ in asked] == [3, 3]
+
+
+def test_slots_grow_by_a_quarter():
+    """In whole blocks, to no more than the longest response needs, and no further than the budget
+    allows."""
+
+    def rooms(longest, budget=torch.inf):
+        kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
+        cache = Cache([kv], torch.tensor([3]), 2, budget)
+        found = []
+        for length in range(1, longest + 1):
+            cache.reserve(length, longest)
+            found.append(cache.own[0].shape[4])
+            assert found[-1] >= length
+            assert cache.bias.shape[-1] == 3 + found[-1]
+        assert cache.peak == 2 * found[-1] * cache.token_bytes
+        return sorted(set(found))
+
+    found = rooms(2000)
+    assert all(room % Cache.BLOCK == 0 for room in found)
+    assert found[-1] == 2016
+    for C, larger in zip(found, found[1:]):
+        assert larger - C == Cache.BLOCK or larger <= 1.25 * C
+    assert len(found) < 20
+    # Two rows of 32 bytes a token.
+    assert rooms(500, 512 * 64) == [room for room in found if room < 512] + [512]
 
 
 WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16)

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from maxrl.sampling.drawing import at_least_float32
 
-# Logits at a time, by device: 128 or 512 MiB in float32. Each chunk casts the head again, which takes
-# a GPU as long as the products of 800 tokens.
+# Logits at a time, by device: 128 or 512 MiB in float32. Each chunk casts the head again, which
+# takes a GPU as long as the products of 800 tokens.
 CHUNK = {"cpu": 2**25, "cuda": 2**27}
 
 

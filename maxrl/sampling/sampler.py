@@ -203,8 +203,8 @@ def pack(state: State, alive: Tensor) -> None:
     alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
            the host; not all 0
 
-    A prompt's rows become one or several groups, all of the same width. Wide groups keep some rows
-    that have ended, and each narrow one reads its prompt again: the width that reads least is taken.
+    A prompt's rows become one or several groups, all of one width. Wide groups keep some rows that
+    have ended, and each narrow one reads its prompt again: the width that reads least is taken.
     """
     G, M = state.alive.shape
     N = state.num_rollouts

@@ -26,7 +26,7 @@ import torch
 
 from maxrl.learning import policy
 from maxrl.learning.policy import SequencePolicy
-from maxrl.models.cache import Cache, CacheFull
+from maxrl.models.cache import Cache
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.run.recipes import RECIPES
@@ -200,7 +200,7 @@ def counted(size: Size, shapes: list, lost: list, drawn: list) -> dict:
             moved = read + G * M * size.row
             products = max(2 * size.parameters / BANDWIDTH, 2 * size.parameters * G * M / PRODUCTS)
             seconds = size.kernels * NODE + moved / BANDWIDTH + products
-            if (G, M, C) != before:
+            if before != (G, M, C):
                 seconds += 2 * read / BANDWIDTH
                 seen = 0
             seen += 1

@@ -32,7 +32,7 @@ def checkpoints(monkeypatch):
     return calls
 
 
-def forward(layers=3, groups=2, share=True, again=False, low=False, **sizes):
+def forward(layers=3, groups=2, share=True, again=False, low=False, ragged=False, **sizes):
     """A model, its hidden states of 3 rows of 24 tokens after each prompt of 8, and the bytes that
     autograd saves for them, without ids.
     """
@@ -41,6 +41,7 @@ def forward(layers=3, groups=2, share=True, again=False, low=False, **sizes):
     tokens = torch.ones(groups, 3, 24, dtype=torch.long)
     prefix = torch.ones(groups, 8, dtype=torch.long) if share else None
     lengths = torch.full((groups,), 8)
+    lengths[1::2] -= int(ragged)
 
     def hidden():
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
@@ -219,6 +220,7 @@ def test_slots_grow_by_a_quarter():
 
 
 WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16)
+ONE_KEY = dict(intermediate_size=16, head_dim=32, num_key_value_heads=1)
 NARROW = dict(hidden_size=64, intermediate_size=16, head_dim=16, num_key_value_heads=4)
 
 
@@ -243,3 +245,23 @@ def test_activations_as_measured(family, low, share, sizes):
     one_layer = plain - grown(3)  # while its backward runs
     found = dry_run.activation_bytes(config, tokens, low, True, copied)
     assert found == pytest.approx(grown(4, again=True) + one_layer, rel=0.25)
+
+
+@pytest.mark.parametrize("again", (False, True))
+@pytest.mark.parametrize("sizes", (WIDE, NARROW, ONE_KEY))
+def test_activations_behind_ragged_prompts(sizes, again):
+    """In float32, where heads are repeated; the mask is one for all layers."""
+
+    def grown(layers, again=False):
+        given = {"ragged": True, "again": again} | sizes
+        return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
+
+    config = TransformerConfig.from_hf(tiny.SIZES | sizes | {"num_hidden_layers": 4})
+    own, read = 2 * 3 * 24, 2 * 3 * 8
+    # Rows of the mask are 16 numbers long, or a multiple.
+    mask = own * 32 * 4
+    plain = grown(4)
+    layer = plain - grown(3)
+    found = dry_run.activation_bytes(config, own + 2 * 8, False, again, read, masked=True)
+    measured = grown(4, again=True) + layer if again else plain - mask
+    assert found == pytest.approx(measured, rel=0.25)

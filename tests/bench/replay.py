@@ -16,7 +16,8 @@ import argparse
 import json
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -33,10 +34,11 @@ from maxrl.run.recipes import RECIPES
 from maxrl.sampling import sampler
 from tests.helpers.published import PUBLISHED
 
+MAZE = 310  # tokens of a maze, all alike
 # Recipe, model, GPUs, mean tokens of a response and of a prompt.
 ROWS = {
-    "maze17, 1 GPU": ("maze17", "maze", 1, 45, 310),
-    "maze17, 8 GPUs": ("maze17", "maze", 8, 45, 310),
+    "maze17, 1 GPU": ("maze17", "maze", 1, 45, MAZE),
+    "maze17, 8 GPUs": ("maze17", "maze", 8, 45, MAZE),
     "gsm8k_smollm2, 8 GPUs": ("gsm8k_smollm2", "SmolLM2-360M-Instruct", 8, 200, 150),
     "polaris_qwen3_1_7b, 8 GPUs": ("polaris_qwen3_1_7b", "Qwen3-1.7B-Base", 8, 1400, 130),
     "polaris_qwen3_1_7b, 32 GPUs": ("polaris_qwen3_1_7b", "Qwen3-1.7B-Base", 32, 1400, 130),
@@ -128,10 +130,22 @@ def lengths(step: int, index: int, N: int, mean: float) -> np.ndarray:
     return drawn.round().clip(1).astype(int)
 
 
-def replay(name: str, steps: int) -> dict:
-    """Mean counts and seconds of a rank's steps after the first."""
+def prompt_length(step: int, index: int, mean: float) -> int:
+    """Mazes are equally long, texts lognormal."""
+    if mean == MAZE:
+        return MAZE
+    generator = np.random.default_rng((step, index, 1))
+    return int(lognormal(generator, mean, 0.15, 1).clip(16, 4 * mean)[0])
+
+
+def replay(name: str, steps: int, indices: Callable | None = None, **changes) -> list[dict]:
+    """Counts and seconds of a rank's steps after the first, or of the first if it is the only one.
+
+    indices  of a step, which of the prompts of all ranks this one has; default: the first ones
+    changes  of the recipe's fields
+    """
     recipe, published, gpus, mean, prompt = ROWS[name]
-    cfg = RECIPES[recipe]()
+    cfg = replace(RECIPES[recipe](), **changes)
     size = Size.of(published)
     (N,) = cfg.rollouts
     limit = cfg.max_response
@@ -174,17 +188,18 @@ def replay(name: str, steps: int) -> dict:
         mock.patch.multiple(policy, noise=noise, generate=generate),
     ):
         for step in range(steps):
-            generator = np.random.default_rng(step)
-            prompts = [prompt] * (cfg.prompts // gpus)
-            if recipe != "maze17":
-                drawn_prompts = lognormal(generator, prompt, 0.15, len(prompts))
-                prompts = drawn_prompts.clip(16, cfg.max_prompt).astype(int).tolist()
+            mine = indices(step) if indices else range(cfg.prompts // gpus)
+            prompts = [prompt_length(step, i, prompt) for i in mine]
             for calls in (shapes, lost, drawn):
                 calls.clear()
-            learner.rollout(prompts, N, step=step)
+            learner.rollout(prompts, N, step=step, indices=mine)
             every.append(counted(size, shapes, lost, drawn))
-    later = every[1:] or every
-    return {key: float(np.mean([row[key] for row in later])) for key in later[0]}
+    return every[1:] or every
+
+
+def averaged(steps: list[dict]) -> dict[str, float]:
+    """Of the counts of several steps."""
+    return {key: float(np.mean([step[key] for step in steps])) for key in steps[0]}
 
 
 def counted(size: Size, shapes: list, lost: list, drawn: list) -> dict:
@@ -194,7 +209,8 @@ def counted(size: Size, shapes: list, lost: list, drawn: list) -> dict:
         found["calls"] += 1
         found["lost calls"] += was_lost
         found["needed"] += 0 if was_lost else rows.sum()
-        before, seen = None, 0
+        before: tuple | None = None
+        seen = 0
         for position, (G, M, C, Lp) in enumerate(call):
             read = (G * M * C + G * Lp) * size.token
             moved = read + G * M * size.row
@@ -214,6 +230,7 @@ def counted(size: Size, shapes: list, lost: list, drawn: list) -> dict:
             found["bytes"] += read
             found["seconds"] += seconds
             found["tail"] += seconds * ((rows > position).mean() < 0.1)
+            found["longest"] += seconds * ((rows > position).mean() < 0.01)
     return found
 
 
@@ -242,7 +259,7 @@ def main():
     found = json.loads(file.read_text()) if file and file.exists() else {}
     for name in () if args.show else ROWS:
         if args.only in name:
-            found.setdefault(name, {})[args.label] = replay(name, args.steps)
+            found.setdefault(name, {})[args.label] = averaged(replay(name, args.steps))
             if args.out:
                 args.out.write_text(json.dumps(found, indent=1) + "\n")
     print(table(found))

@@ -1,5 +1,7 @@
 """Memory limits change no gradient and no rollout, and --dry-run plans what is measured."""
 
+import math
+
 import pytest
 import torch
 
@@ -163,8 +165,8 @@ def asked(monkeypatch):
 
 @pytest.mark.parametrize("share", (2, 0.9, 0.6, 0.35, 0.1, 1e-6))
 def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
-    """A step begins with rows x budget / peak of the last one, at most all, and throws nothing
-    away. What there is room for changes no rollout, in the first step or later."""
+    """A step begins with at most rows x budget / peak of the last one, and throws nothing away.
+    What there is room for changes no rollout, in the first step or later."""
     monkeypatch.setattr(Cache, "BLOCK", 4)
     given = tiny.examples("UP", "DOWN LEFT", "WALL", "GOAL"), 4
     model = tiny.model()
@@ -179,9 +181,10 @@ def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
         tiny.same(rollouts, reference)
         calls = asked[before:]
         assert sum(rows for rows, done in calls if done) == 16
-        # Whole groups of 4, or a part of one.
+        # A part of a group, or whole groups of 4, equally many in every wave.
         rows = min(16, max(1, int(fitting)))
-        assert calls[0][0] == (rows if rows < 4 else rows // 4 * 4)
+        waves = math.ceil(4 / max(1, rows // 4))
+        assert calls[0][0] == (rows if rows < 4 else math.ceil(4 / waves) * 4)
         if i and step == 3:
             assert all(done for _, done in calls)
     assert asked[0][1] == (share >= 1)

@@ -29,6 +29,7 @@ class Cache:
     """
 
     BLOCK = 32
+    ROW = 128  # a row costs as much besides as reading so many tokens, about
 
     def __init__(
         self,
@@ -70,10 +71,10 @@ class Cache:
         self.slot = prefix_lengths.new_full((1,), -1)
         self.positions = prefix_lengths - 1  # (G,)
 
-    def tokens(self, rows: Any, groups: Any) -> Any:
-        """Return of how many tokens a step of so many rows in so many groups reads the keys."""
+    def cost(self, rows: Any, groups: Any) -> Any:
+        """Return what a step of so many rows in so many groups costs, in tokens that are read."""
         prefix_k, _ = self.prefix[0]
-        return rows * self.own[0].shape[4] + groups * prefix_k.shape[2]
+        return rows * (self.own[0].shape[4] + self.ROW) + groups * prefix_k.shape[2]
 
     def reserve(self, length: int, longest: int | None = None) -> None:
         """Make room for `length` own tokens of every row; CacheFull beyond the budget.
@@ -155,17 +156,20 @@ class Cache:
         attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
         return attended.flatten(2, 3).unsqueeze(3)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor, regrouped: bool = True) -> None:
         """Keep the rows (G', M'), indices into all G M of them; those of a new group had the same
         prefix.
+
+        regrouped  whether any group gets another prefix than it has
         """
         M = self.own[0].shape[3]
         group_ids = rows // M
-        first = group_ids[:, 0]
-        self.positions = self.positions[first]
-        self.bias = self.bias[first]
-        for i, (k, v) in enumerate(self.prefix):
-            self.prefix[i] = (k[first], v[first])
+        if regrouped:
+            first = group_ids[:, 0]
+            self.positions = self.positions[first]
+            self.bias = self.bias[first]
+            for i, (k, v) in enumerate(self.prefix):
+                self.prefix[i] = (k[first], v[first])
         # One layer after the other, as in `reserve`.
         for i, own in enumerate(self.own):
             kept = own[:, group_ids, :, rows % M]  # (G', M', 2, Hk, C, D)

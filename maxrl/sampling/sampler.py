@@ -34,7 +34,7 @@ from maxrl.system import rng
 from maxrl.system.errors import RunError
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
-SHRINK_AT = 0.9  # ended rows are dropped if a step reads at most this share of the tokens then
+SHRINK_AT = 0.9  # ended rows are dropped if a step then costs at most this share
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 
 
@@ -197,14 +197,14 @@ def note_ended(state: State, stop: Tensor, position: int) -> None:
 
 
 def pack(state: State, alive: Tensor) -> None:
-    """Lay the rows out anew, without those that have ended, if a step then reads at most the share
-    SHRINK_AT of the tokens.
+    """Lay the rows out anew, without those that have ended, if a step then costs at most the share
+    SHRINK_AT.
 
     alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
            the host; not all 0
 
     A prompt's rows become one or several groups, all of one width. Wide groups keep some rows that
-    have ended, and each narrow one reads its prompt again: the width that reads least is taken.
+    have ended, and each narrow one reads its prompt again: the cheapest width is taken.
     """
     G, M = state.alive.shape
     N = state.num_rollouts
@@ -214,14 +214,15 @@ def pack(state: State, alive: Tensor) -> None:
     widths = torch.arange(1, int(rows_alive.max()) + 1)
     pieces = -(-rows_alive // widths[:, None])  # (widths, P) groups that hold the alive rows
     groups = pieces.sum(1)
-    tokens = state.cache.tokens(groups * widths, groups).float()  # (widths,)
+    costs = state.cache.cost(groups * widths, groups).float()  # (widths,)
     # What is left of a prompt's last group is filled with rows that have ended.
     enough = (pieces * widths[:, None] <= rows).all(1)
-    best = int(tokens.where(enough, torch.inf).argmin())
-    if tokens[best] > SHRINK_AT * state.cache.tokens(G * M, G):
+    best = int(costs.where(enough, torch.inf).argmin())
+    if costs[best] > SHRINK_AT * state.cache.cost(G * M, G):
         return
     width = best + 1
     pieces = pieces[best]  # (P,)
+    before = state.prompts
     state.prompts = torch.arange(P).repeat_interleave(pieces)  # (G',)
     # Sorted by prompt, and those alive first, a prompt's rows begin where the earlier ones' end.
     start = rows.cumsum(0) - rows
@@ -230,7 +231,7 @@ def pack(state: State, alive: Tensor) -> None:
     key = 2 * (state.row_ids // N) + ~state.alive
     order = key.flatten().argsort(stable=True)
     chosen = order[places.to(order.device, non_blocking=True)]  # (G', width)
-    state.cache.select(chosen)
+    state.cache.select(chosen, regrouped=not torch.equal(state.prompts, before))
     for name in ("current", "alive", "row_ids"):
         setattr(state, name, getattr(state, name).flatten()[chosen])
 

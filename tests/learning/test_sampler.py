@@ -215,10 +215,10 @@ def test_packing_keeps_every_living_row_and_its_prompt(seed, monkeypatch):
         # On a GPU the counts may be of a time when more were alive.
         more = torch.randint(0, 2, (len(state.alive),), generator=chance)
         counts = (state.alive.sum(1) + more).clamp(max=state.alive.shape[1])
-        before = state.cache.tokens(state.alive.numel(), len(state.alive))
+        before = state.cache.cost(state.alive.numel(), len(state.alive))
         sampler.pack(state, counts)
         G, M = state.alive.shape
-        assert state.cache.tokens(G * M, G) <= before
+        assert state.cache.cost(G * M, G) <= before
         assert torch.equal(state.row_ids[state.alive].sort().values, living)
         assert len(state.row_ids.unique()) == G * M
         assert torch.equal(state.current, state.row_ids)

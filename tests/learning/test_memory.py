@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maxrl.models import transformer
-from maxrl.models.cache import Cache
+from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.transformer import TransformerConfig
 from maxrl.run import dry_run
 from maxrl.sampling import sampler
@@ -200,11 +200,11 @@ def test_slots_grow_by_a_quarter():
     """In whole blocks, to no more than the longest response needs, and no further than the budget
     allows."""
 
-    def rooms(longest, budget=torch.inf):
+    def rooms(longest, until=None, budget=torch.inf):
         kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
         cache = Cache([kv], torch.tensor([3]), 2, budget)
         found = []
-        for length in range(1, longest + 1):
+        for length in range(1, (until or longest) + 1):
             cache.reserve(length, longest)
             found.append(cache.own[0].shape[4])
             assert found[-1] >= length
@@ -218,8 +218,11 @@ def test_slots_grow_by_a_quarter():
     for C, larger in zip(found, found[1:]):
         assert larger - C == Cache.BLOCK or larger <= 1.25 * C
     assert len(found) < 20
-    # Two rows of 32 bytes a token.
-    assert rooms(500, 512 * 64) == [room for room in found if room < 512] + [512]
+    # Two rows of 16 bytes a token: 512 of them fit, and a quarter more than 480 does not.
+    assert 480 in found and 512 not in found
+    assert rooms(2000, 512, 512 * 32)[-2:] == [480, 512]
+    with pytest.raises(CacheFull):
+        rooms(2000, 513, 512 * 32)
 
 
 WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16)

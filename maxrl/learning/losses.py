@@ -9,7 +9,9 @@ from torch.utils.checkpoint import checkpoint
 
 from maxrl.sampling.drawing import at_least_float32
 
-CHUNK = 2**25  # logits at a time: 128 MiB in float32
+# Logits at a time, by device: 128 or 512 MiB in float32. Each chunk casts the head again, which
+# takes a GPU as long as the products of 800 tokens.
+CHUNK = {"cpu": 2**25, "cuda": 2**27}
 
 
 def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens: int) -> float:
@@ -78,7 +80,7 @@ def log_probs_and_entropies(
         log_probs = token_log_probs(logits, targets)  # (chunk,)
         return log_probs, entropy(logits) if with_entropy else None
 
-    size = max(1, CHUNK // head.out_features)
+    size = max(1, CHUNK[device] // head.out_features)
     if len(hidden) <= size:
         return piece(hidden, targets)
     # The logits (tokens, V) are the largest tensor of a step. The backward computes them again,

@@ -90,6 +90,7 @@ class SequencePolicy:
 
     def __post_init__(self):
         self.model: Transformer = self.checkpoint.model
+        self.row_bytes = 0.0  # what a row took of the memory for sampling, the last time
         if not self.stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.model.gradient_checkpointing = self.gradient_checkpointing
@@ -178,11 +179,15 @@ class SequencePolicy:
             with self.precision():
                 return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
-        groups = max(1, self.wave_rows // num_rollouts)
-        # With a memory budget all rows start together: most end early and free their share.
+        rows = max(num_rollouts, self.wave_rows)
+        # With a memory budget all rows start together, as most end early and free their share, or
+        # as many as would have fitted the last time.
         if self.kv_memory_gb:
-            groups = len(prompts)
-        rollouts = in_waves(sample, len(prompts), num_rollouts, groups * num_rollouts)
+            rows = len(prompts) * num_rollouts
+            if self.row_bytes:
+                rows = min(rows, max(1, int(budget / self.row_bytes)))
+        rollouts = in_waves(sample, len(prompts), num_rollouts, rows)
+        self.row_bytes = rollouts.row_bytes
         rollouts.tokenizer = self.tokenizer
         return rollouts
 

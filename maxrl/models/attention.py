@@ -10,6 +10,7 @@ Letters of this file:
     Lp tokens of a prefix                  D   size of a head
 """
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,31 +18,66 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maxrl.models.cpu import attend_by_products
+from maxrl.models.varlen import Sequences, attend_sequences, sequences, usable
 
 KV = tuple[Tensor, Tensor]  # keys and values
 KEYS = 1024  # attend_by_products, which stores all attention weights, is for at most so many keys
 
 
-def prefix_mask(lengths: Tensor, Lp: int, L: int, on_device: Tensor) -> Tensor:
-    """Which of [Lp prefix tokens | L own tokens] each own token attends to.
+class Ragged:
+    """Prefixes of several lengths, in the forms that attention reads: each is made once for all
+    layers.
 
     lengths    (G,), of each prefix without its padding, on the host
-    on_device  the same where the mask goes: its copy from the host would wait for the device
-
-    Returns a bool (G, 1, L, Lp + L), or a CausalBias if all prefixes are full.
+    on_device  the same where the rows are: its copy from the host would wait for the device
     """
-    if (lengths == Lp).all():
-        # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper
-        # left, and the first own token would see one token only. Imported here: the import is slow.
-        from torch.nn.attention.bias import causal_lower_right
 
-        return causal_lower_right(L, Lp + L)
-    # Columns 0 to Lp - 1 are the prefix; own token t is column Lp + t.
-    column = torch.arange(Lp + L, device=on_device.device)
-    own = column[Lp:].view(1, L, 1)
-    unpadded = column < on_device.view(-1, 1, 1)  # (G, 1, Lp + L)
-    earlier = (column >= Lp) & (column <= own)  # (1, L, Lp + L)
-    return (unpadded | earlier).unsqueeze(1)
+    def __init__(self, lengths: Tensor, Lp: int, L: int, M: int, on_device: Tensor):
+        self.sizes = lengths, Lp, L, M
+        self.on_device = on_device
+        self.added: Tensor | None = None
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """Where each row's keys lie, without padding."""
+        return sequences(*self.sizes, self.on_device.device)
+
+    @cached_property
+    def padding(self) -> Tensor:
+        """Which tokens of each prefix are none: bool (G, 1, 1, Lp)."""
+        _, Lp, _, _ = self.sizes
+        column = torch.arange(Lp, device=self.on_device.device)
+        return column >= self.on_device.view(-1, 1, 1, 1)
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """What is added to dots of [Lp prefix tokens | L own tokens]: 0, or -inf where an own token
+        attends to nothing, (B, 1, L, Lp + L).
+        """
+        # The same tensor for all layers, because the backward keeps it.
+        if self.added is None:
+            _, Lp, L, M = self.sizes
+            own = self.padding.new_ones(L, L).triu(1).expand(len(self.padding), 1, L, L)
+            hidden = torch.cat([self.padding.expand(-1, -1, L, -1), own], -1)
+            added = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            added.masked_fill_(hidden, -torch.inf)
+            # Rows of 16 numbers in memory, or a GPU's kernel would copy it in every layer.
+            added = F.pad(added, (0, -(Lp + L) % 16)).repeat_interleave(M, 0)
+            self.added = added[..., : Lp + L]
+        return self.added
+
+
+def prefix_mask(lengths: Tensor, Lp: int, L: int, M: int, on_device: Tensor) -> Any:
+    """What of [Lp prefix tokens | L own tokens] the M rows behind each prefix attend to.
+
+    Arguments as in Ragged, which this is unless all prefixes are full: then it is a CausalBias.
+    """
+    if (lengths < Lp).any():
+        return Ragged(lengths, Lp, L, M, on_device)
+    # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper left,
+    # and the first own token would see one token only. Imported here: the import is slow.
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(L, Lp + L)
 
 
 def after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
@@ -63,7 +99,7 @@ def attend(
     k: Tensor,
     v: Tensor,
     prefix_kv: KV | None = None,
-    mask: Tensor | None = None,
+    mask: Any = None,
 ) -> Tensor:
     """Causal attention of rows to [their group's prefix | themselves].
 
@@ -82,18 +118,18 @@ def attend(
         keys += prefix_kv[0].shape[2]
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
-    ragged = False
+    ragged = isinstance(mask, Ragged)
     how: dict[str, Any] = {"is_causal": True}
     if prefix_kv is not None:
         assert mask is not None
         prefix_k, prefix_v = prefix_kv
         k = after_prefix(prefix_k, k)
         v = after_prefix(prefix_v, v)
-        # A CausalBias (all prefixes are full) has two dimensions, a bool mask has four.
-        ragged = mask.dim() == 4
-        if ragged:
-            mask = mask.repeat_interleave(len(q) // len(mask), 0)
         how = {"attn_mask": mask}
+        if isinstance(mask, Ragged):
+            if usable(q, k):
+                return attend_sequences(q, k, v, mask.sequences)
+            how = {"attn_mask": mask.mask(q.dtype)}
     # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which
     # stores all attention weights: the heads are repeated.
     R = q.shape[1] // k.shape[1]

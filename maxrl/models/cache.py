@@ -8,6 +8,7 @@ Letters of this file:
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,7 @@ class Cache:
     """
 
     BLOCK = 32
+    ROW = 128  # a row costs as much besides as reading so many tokens, about
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Cache:
         """
         self.budget = budget
         self.extra_bytes = extra_bytes
+        self.peak = 0  # the most bytes that counted towards the budget
         self.token_bytes = 0  # of one token's keys and values
         self.prefix = []  # keys and values of each layer, a pair of (G, Hk, Lp, D)
         self.own = []  # keys and values of each layer, (2, G, Hk, M, C, D)
@@ -68,16 +71,36 @@ class Cache:
         self.slot = prefix_lengths.new_full((1,), -1)
         self.positions = prefix_lengths - 1  # (G,)
 
-    def reserve(self, length: int) -> None:
-        """Make room for `length` own tokens of every row; CacheFull beyond the budget."""
+    def cost(self, rows: Any, groups: Any) -> Any:
+        """Return what a step of so many rows in so many groups costs, in tokens that are read."""
+        prefix_k, _ = self.prefix[0]
+        return rows * (self.own[0].shape[4] + self.ROW) + groups * prefix_k.shape[2]
+
+    def reserve(self, length: int, longest: int | None = None) -> None:
+        """Make room for `length` own tokens of every row; CacheFull beyond the budget.
+
+        longest  the most that a row will ever have (default: length)
+        """
         _, G, _, M, C, _ = self.own[0].shape
         if length <= C:
             return
-        room = -(-length // self.BLOCK) * self.BLOCK
-        row_bytes = room * self.token_bytes + self.extra_bytes
+
+        def whole_blocks(tokens: int) -> int:
+            return -(-tokens // self.BLOCK) * self.BLOCK
+
+        def size(room: int) -> int:
+            return G * M * (room * self.token_bytes + self.extra_bytes)
+
+        room = whole_blocks(length)
+        # A quarter more if the budget allows: growing copies the cache and ends a CUDA graph.
+        quarter = C // 4 // self.BLOCK * self.BLOCK
+        larger = min(C + quarter, whole_blocks(longest or length))
+        if larger > room and size(larger) <= self.budget:
+            room = larger
         # A single row is sampled whatever it takes.
-        if G * M * row_bytes > self.budget and G * M > 1:
+        if size(room) > self.budget and G * M > 1:
             raise CacheFull(f"{G * M} rows of {room} tokens take more memory than their budget")
+        self.peak = max(self.peak, size(room))
         more = room - C
         # One layer after the other, so that there are never two full caches in memory.
         for i, own in enumerate(self.own):
@@ -133,15 +156,22 @@ class Cache:
         attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
         return attended.flatten(2, 3).unsqueeze(3)
 
-    def select(self, group_ids: Tensor, columns: Tensor) -> None:
-        """Keep the groups (G',) and of each of them the rows in columns (G', M')."""
-        if len(group_ids) < len(self.bias):
-            self.positions = self.positions[group_ids]
-            self.bias = self.bias[group_ids]
+    def select(self, rows: Tensor, regrouped: bool = True) -> None:
+        """Keep the rows (G', M'), indices into all G M of them; those of a new group had the same
+        prefix.
+
+        regrouped  whether any group gets another prefix than it has
+        """
+        M = self.own[0].shape[3]
+        group_ids = rows // M
+        if regrouped:
+            first = group_ids[:, 0]
+            self.positions = self.positions[first]
+            self.bias = self.bias[first]
             for i, (k, v) in enumerate(self.prefix):
-                self.prefix[i] = (k[group_ids], v[group_ids])
+                self.prefix[i] = (k[first], v[first])
         # One layer after the other, as in `reserve`.
         for i, own in enumerate(self.own):
-            kept = own[:, group_ids[:, None], :, columns]  # (G', M', 2, Hk, C, D)
+            kept = own[:, group_ids, :, rows % M]  # (G', M', 2, Hk, C, D)
             kept = kept.permute(2, 0, 3, 1, 4, 5)
             self.own[i] = kept.contiguous()

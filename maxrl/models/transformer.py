@@ -137,7 +137,7 @@ class Layer(nn.Module):
         prefix: Tensor | None,
         rotation: Rotation,
         prefix_rotation: Rotation | None,
-        mask: Tensor | None,
+        mask: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """The layer in training; returns x and prefix after it (None after the last layer).
 
@@ -247,7 +247,7 @@ class Transformer(nn.Module):
             # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]
-            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, starts)
+            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, M, starts)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice

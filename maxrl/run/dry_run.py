@@ -31,6 +31,10 @@ and for each prompt token its keys and values once more per row that reads them 
 the layers the last norm saves 8 E, and its result is 2 a E. With gradient checkpointing a layer
 saves only its input, 4 E, and one layer at a time is whole.
 
+Behind prompts of several lengths the masked form of attention saves keys and values of H heads,
+2 a (H - Hk) D more for each of these tokens, and a mask of a bytes for each token and key. That is
+in float32, or where maxrl/models/varlen.py has warned, which is not counted.
+
 The CUDA context, communication buffers and fragmentation are not counted: leave a tenth of a GPU
 free.
 """
@@ -80,13 +84,19 @@ def shape(cfg: Config) -> Transformer:
 
 
 def activation_bytes(
-    config: TransformerConfig, tokens: int, low: bool, checkpointing: bool, copied: int = 0
+    config: TransformerConfig,
+    tokens: int,
+    low: bool,
+    checkpointing: bool,
+    copied: int = 0,
+    masked: bool = False,
 ) -> int:
     """Return the bytes that autograd saves in a training forward, up to the last norm.
 
     low            whether the forward runs in bfloat16
     checkpointing  whether layers are recomputed in the backward pass
     copied         prompt tokens times the rows that read each of them
+    masked         whether attention has a mask, which is not counted, and so repeats heads
     """
     E = config.hidden_size
     D = config.head_dim
@@ -97,6 +107,8 @@ def activation_bytes(
     if FAMILIES[config.model_type].qk_norm:
         layer += 8 * (H + Hk) * D
     layer = tokens * layer + copied * 2 * a * Hk * D
+    if masked:
+        layer += (tokens + copied) * 2 * a * (H - Hk) * D
     layers = config.num_hidden_layers
     kept = layer + layers * 4 * E * tokens if checkpointing else layers * layer
     return kept + tokens * (8 + 2 * a) * E
@@ -169,12 +181,15 @@ def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
     most = prompts * (PROMPT + max(cfg.rollouts) * L)
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), most)
     # Responses of half the longest length are assumed, each of which reads a prompt.
-    copied = tokens // -(-L // 2) * PROMPT
+    half = -(-L // 2)
+    low = is_low(cfg)
+    activations = activation_bytes(
+        config, tokens, low, cfg.gradient_checkpointing, tokens // half * PROMPT, masked=not low
+    )
     return {
-        f"activations of {tokens:,} tokens": activation_bytes(
-            config, tokens, is_low(cfg), cfg.gradient_checkpointing, copied
-        ),
-        "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20,
+        f"activations of {tokens:,} tokens": activations,
+        "mask of prompts": 0 if low else 4 * tokens * (PROMPT + half),
+        "logits of a chunk": min(max(CHUNK["cuda"], V), tokens * V) * 20,
     }
 
 

@@ -24,7 +24,10 @@ def in_waves(
     waves = []
     g = 0
     while g < num_prompts:
-        prompts = slice(g, min(g + max(1, max_rows // num_rollouts), num_prompts))
+        # Equal waves leave more room than full ones and a small last one.
+        left = num_prompts - g
+        num_waves = -(-left // max(1, max_rows // num_rollouts))
+        prompts = slice(g, g + -(-left // num_waves))
         width = min(max_rows, num_rollouts)
         columns = [slice(n, n + width) for n in range(0, num_rollouts, width)]
         try:

@@ -41,6 +41,7 @@ class Rollouts:
     entropies: Tensor | None = None  # (P_local, N, L), nats
     # (P_local, N, L) by the training forward, for several updates
     old_log_probs: Tensor | None = None
+    row_bytes: float = 0.0  # what sampling took at most, divided by the rows it began with
 
     def __post_init__(self):
         # Copy to the host once: per-element access later would synchronise each time.
@@ -129,6 +130,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     if dim == 0:
         prompts = [prompt for part in parts for prompt in part.prompts]
     values: dict = {"prompts": prompts, "tokenizer": parts[0].tokenizer}
+    values["row_bytes"] = max(part.row_bytes for part in parts)
     for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
         padded = []
         for part in parts:

@@ -13,7 +13,7 @@ position) alone. Batching, finished rows and the number of ranks therefore chang
 through rounding of the logits.
 
 Letters: P prompts, N rollouts of each, L tokens, V vocabulary. What is being sampled has M rows in
-each of G groups.
+each of G groups; a prompt has one group at first, and may have several narrow ones later.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from maxrl.models.cache import Cache
@@ -33,7 +34,7 @@ from maxrl.system import rng
 from maxrl.system.errors import RunError
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
-SHRINK_AT = 0.75  # ended rows are dropped if what is kept is at most this share of all rows
+SHRINK_AT = 0.9  # ended rows are dropped if a step then costs at most this share
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 SORTED_BYTES = 50  # the same with top-p, which sorts probabilities with their indices
 
@@ -49,6 +50,8 @@ class State:
     current: Tensor  # (G, M) the newest token of each row, its next input
     alive: Tensor  # (G, M) bool: had not ended at the last search
     row_ids: Tensor  # (G, M) which of the P N rollouts each row is
+    prompts: Tensor  # (G,) which of the P prompts each group continues, on the host
+    num_rollouts: int  # N
     uniforms: Tensor  # (P N, max_tokens) the noise
     tokens: Tensor  # (P N, max_tokens) the results; a step writes one column
     log_probs: Tensor  # (P N, max_tokens)
@@ -119,16 +122,24 @@ def generate(
             alive = counts.read(state.alive)
             if alive is not None and not alive.any():
                 break
-            if alive is not None:
+            if alive is not None and position % pack_every(device) == 0:
                 pack(state, alive)
             # After the rows have their new places.
             counts.start(state.alive)
             if watch:
                 watch(position)
-        state.cache.reserve(position + 1)
+        state.cache.reserve(position + 1, max_tokens)
         draw_next(state.cache.own[0].shape)
         position += 1
-    return finish(state, stop, list(prompts), position)
+    rollouts = finish(state, stop, list(prompts), position)
+    rollouts.row_bytes = state.cache.peak / len(state.tokens)
+    return rollouts
+
+
+def pack_every(device: torch.device) -> int:
+    """After how many tokens rows that have ended are dropped."""
+    # On a GPU each new shape is a new graph: rows leave where the cache may grow as well.
+    return Cache.BLOCK if device.type == "cuda" else CHECK_EVERY
 
 
 def prefill(
@@ -145,6 +156,8 @@ def prefill(
     uniforms = uniforms.to(device, non_blocking=True).flatten(0, 1)  # (P N, max_tokens)
     # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
+    # A GPU's fast matrix products need rows of 16 bytes; what is added is hidden as padding is.
+    prefix = F.pad(prefix, (0, -prefix.shape[1] % 8))
     logits = logit_bytes * len(weight)
     cache = Cache(model.encode(prefix), prefix_lengths, N, budget, logits)
     # A copy, because every step writes its tokens into it.
@@ -155,7 +168,8 @@ def prefill(
     tokens = torch.zeros_like(uniforms, dtype=torch.long)  # (P N, max_tokens)
     log_probs = tokens.to(dtype)
     entropies = tokens.to(dtype)
-    return State(cache, current, alive, row_ids, uniforms, tokens, log_probs, entropies)
+    groups = torch.arange(len(prompts))
+    return State(cache, current, alive, row_ids, groups, N, uniforms, tokens, log_probs, entropies)
 
 
 def decode_step(model: Transformer, state: State, **sampling) -> None:
@@ -186,24 +200,43 @@ def note_ended(state: State, stop: Tensor, position: int) -> None:
 
 
 def pack(state: State, alive: Tensor) -> None:
-    """Drop rows that have ended if at most the share SHRINK_AT of the rows is kept.
+    """Lay the rows out anew, without those that have ended, if a step then costs at most the share
+    SHRINK_AT.
 
     alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
            the host; not all 0
+
+    A prompt's rows become one or several groups, all of one width. Wide groups keep some rows that
+    have ended, and each narrow one reads its prompt again: the cheapest width is taken.
     """
-    # The rows form a rectangle, so groups with fewer alive rows keep some that have ended.
-    group_ids = alive.nonzero().squeeze(1)  # (G',)
-    widest = int(alive.max())
-    if widest * len(group_ids) > SHRINK_AT * state.alive.numel():
+    G, M = state.alive.shape
+    N = state.num_rollouts
+    P = len(state.tokens) // N
+    rows = state.prompts.bincount(minlength=P) * M  # (P,) of each prompt
+    rows_alive = torch.zeros_like(rows).index_add(0, state.prompts, alive)  # (P,)
+    widths = torch.arange(1, int(rows_alive.max()) + 1)
+    pieces = -(-rows_alive // widths[:, None])  # (widths, P) groups that hold the alive rows
+    groups = pieces.sum(1)
+    costs = state.cache.cost(groups * widths, groups).float()  # (widths,)
+    # What is left of a prompt's last group is filled with rows that have ended.
+    enough = (pieces * widths[:, None] <= rows).all(1)
+    best = int(costs.where(enough, torch.inf).argmin())
+    if costs[best] > SHRINK_AT * state.cache.cost(G * M, G):
         return
-    group_ids = group_ids.to(state.alive.device, non_blocking=True)
-    ended = ~state.alive[group_ids]
-    alive_first = ended.long().argsort(dim=1, stable=True)
-    columns = alive_first[:, :widest]  # (G', M')
-    state.cache.select(group_ids, columns)
+    width = best + 1
+    pieces = pieces[best]  # (P,)
+    before = state.prompts
+    state.prompts = torch.arange(P).repeat_interleave(pieces)  # (G',)
+    # Sorted by prompt, and those alive first, a prompt's rows begin where the earlier ones' end.
+    start = rows.cumsum(0) - rows
+    number = torch.arange(len(state.prompts)) - (pieces.cumsum(0) - pieces)[state.prompts]
+    places = (start[state.prompts] + number * width)[:, None] + torch.arange(width)  # (G', width)
+    key = 2 * (state.row_ids // N) + ~state.alive
+    order = key.flatten().argsort(stable=True)
+    chosen = order[places.to(order.device, non_blocking=True)]  # (G', width)
+    state.cache.select(chosen, regrouped=not torch.equal(state.prompts, before))
     for name in ("current", "alive", "row_ids"):
-        values = getattr(state, name)[group_ids]
-        setattr(state, name, values.gather(1, columns))
+        setattr(state, name, getattr(state, name).flatten()[chosen])
 
 
 def finish(state: State, stop: Tensor, prompts: list[Tensor], limit: int) -> Rollouts:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests import ROOT
-from tests.bench import bench, bench_rounds
+from tests.bench import bench, bench_rounds, replay
 
 
 def printed(found: dict, by: str, capsys) -> int:
@@ -54,6 +54,33 @@ def test_rollouts_of_rounds():
         for found, number in ((drawn, 20), (bench_rounds.counted(rates, 4), 4)):
             assert abs(found - expected) < 5 * 60 / (512 * number) ** 0.5
         assert of_drawn == pytest.approx(128 / drawn, rel=0.01)
+
+
+REPLAYED = json.loads((ROOT / "results/speed/replay.json").read_text())
+
+
+def test_the_page_has_the_replayed_steps():
+    """If it does not, this is the table that belongs there."""
+    table = replay.table(REPLAYED)
+    assert table in (ROOT / "results/speed/bench.md").read_text(), table
+
+
+def test_a_replay_is_that_of_the_page():
+    """As the sampler is now: what a step reads, and how often it has another shape."""
+    name = "maze17, 8 GPUs"
+    found = replay.averaged(replay.replay(name, 9))
+    for key in ("row-steps", "needed", "bytes", "captures"):
+        assert found[key] == pytest.approx(REPLAYED[name]["after"][key], rel=0.01), key
+
+
+def test_a_replay_ends_rows_at_their_lengths():
+    """Without a limit of memory and of length the needed row-steps are the lengths drawn, and no
+    step has more rows than there are or fewer than are alive."""
+    name = "polaris_qwen3_1_7b, 32 GPUs"
+    (found,) = replay.replay(name, 1, prompts=64, max_response=512)
+    drawn = [replay.lengths(0, i, 16, 1400).clip(max=512).sum() for i in range(2)]
+    assert found["needed"] == sum(drawn) <= found["row-steps"] <= 32 * 512
+    assert found["steps"] == 512
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "results/speed/bench").glob("*.json")), ids=str)

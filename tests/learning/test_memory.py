@@ -1,12 +1,13 @@
 """Memory limits change no gradient and no rollout, and --dry-run plans what is measured."""
 
+import math
 from unittest import mock
 
 import pytest
 import torch
 
 from maxrl.models import transformer
-from maxrl.models.cache import Cache
+from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.transformer import TransformerConfig
 from maxrl.run import dry_run
 from maxrl.sampling import sampler
@@ -34,7 +35,7 @@ def checkpoints(monkeypatch):
     return calls
 
 
-def forward(layers=3, groups=2, share=True, again=False, low=False, **sizes):
+def forward(layers=3, groups=2, share=True, again=False, low=False, ragged=False, **sizes):
     """A model, its hidden states of 3 rows of 24 tokens after each prompt of 8, and the bytes that
     autograd saves for them, without ids.
     """
@@ -43,6 +44,7 @@ def forward(layers=3, groups=2, share=True, again=False, low=False, **sizes):
     tokens = torch.ones(groups, 3, 24, dtype=torch.long)
     prefix = torch.ones(groups, 8, dtype=torch.long) if share else None
     lengths = torch.full((groups,), 8)
+    lengths[1::2] -= int(ragged)
 
     def hidden():
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
@@ -132,7 +134,10 @@ def test_a_budget_changes_no_rollout(monkeypatch):
     reference, sizes = rollouts_and_sizes(monkeypatch)
     assert 3 < int((reference.lengths == 18).sum()) < 17
     assert max(sizes) < 20 * 20 * token, "there were never 20 rows of 20 tokens"
-    row = 20 * token + 32 * LOGIT_BYTES
+    # The peak, divided by the rows at the start.
+    logits = 32 * LOGIT_BYTES
+    assert max(sizes) / 20 < reference.row_bytes <= max(sizes) / 20 + logits
+    row = 20 * token + logits
     waves = []
     for rows in (20, 15, 9, 4, 2, 0.01):
         ours, sizes = rollouts_and_sizes(monkeypatch, kv_memory_gb=rows * row / GIB, wave_rows=1)
@@ -149,8 +154,8 @@ def test_a_budget_counts_the_sort_of_top_p():
     policy = tiny.policy(max_tokens=8)
     examples = tiny.examples("UP", "DOWN LEFT")
     row = cache_bytes(policy.model.config, 8, 8) + 32 * LOGIT_BYTES
-    # All rows at once, or an attempt and then two waves.
-    for top_p, attempts in ((1.0, 1), (0.5, 3)):
+    # All rows at once, or two waves: how many fit is known from the reference.
+    for top_p, attempts in ((1.0, 1), (0.5, 2)):
         policy.kv_memory_gb = 0
         reference = policy.rollout(examples, 4, top_p=top_p)
         policy.kv_memory_gb = 8 * row / GIB
@@ -159,28 +164,85 @@ def test_a_budget_counts_the_sort_of_top_p():
         assert prefills.call_count == attempts
 
 
-def test_a_full_budget_is_not_remembered(monkeypatch):
-    """A step that halved its waves does not make the next step begin with small ones. Without a
-    budget the rows count, in whole groups."""
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """How many rows each call of generate() began with, and whether it came to an end."""
+    calls = []
 
     def noted(model, prompts, uniforms, *arguments, **options):
-        asked.append(uniforms[..., 0].numel())
-        return sampler.generate(model, prompts, uniforms, *arguments, **options)
+        calls.append([uniforms[..., 0].numel(), False])
+        rollouts = sampler.generate(model, prompts, uniforms, *arguments, **options)
+        calls[-1][1] = True
+        return rollouts
 
     monkeypatch.setattr("maxrl.learning.policy.generate", noted)
-    policy = tiny.policy(kv_memory_gb=1e-6)
-    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
-    assert asked[:2] == [8, 4]
-    before = list(asked)
-    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
-    assert asked == before * 2
+    return calls
+
+
+@pytest.mark.parametrize("share", (2, 0.9, 0.6, 0.35, 0.1, 1e-6))
+def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
+    """A step begins with at most rows x budget / peak of the last one, and throws nothing away.
+    What there is room for changes no rollout, in the first step or later."""
+    monkeypatch.setattr(Cache, "BLOCK", 4)
+    given = tiny.examples("UP", "DOWN LEFT", "WALL", "GOAL"), 4
+    model = tiny.model()
+    expected = [tiny.policy(model).rollout(*given, step=step) for step in (3, 3, 3, 4)]
+    budget = share * 16 * expected[0].row_bytes
+    policy = tiny.policy(model, kv_memory_gb=budget / GIB)
     asked.clear()
+    for i, (step, reference) in enumerate(zip((3, 3, 3, 4), expected)):
+        before = len(asked)
+        fitting = budget / policy.row_bytes if i else 16
+        rollouts = policy.rollout(*given, step=step)
+        tiny.same(rollouts, reference)
+        calls = asked[before:]
+        assert sum(rows for rows, done in calls if done) == 16
+        # A part of a group, or whole groups of 4, equally many in every wave.
+        rows = min(16, max(1, int(fitting)))
+        waves = math.ceil(4 / max(1, rows // 4))
+        assert calls[0][0] == (rows if rows < 4 else math.ceil(4 / waves) * 4)
+        if i and step == 3:
+            assert all(done for _, done in calls)
+    assert asked[0][1] == (share >= 1)
+
+
+def test_without_a_budget_the_rows_count(asked):
+    """In whole groups."""
     tiny.policy(wave_rows=5).rollout(tiny.examples("UP", "DOWN"), 3)
-    assert asked == [3, 3]
+    assert [rows for rows, _ in asked] == [3, 3]
+
+
+def test_slots_grow_by_a_quarter():
+    """In whole blocks, to no more than the longest response needs, and no further than the budget
+    allows."""
+
+    def rooms(longest, until=None, budget=torch.inf):
+        kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
+        cache = Cache([kv], torch.tensor([3]), 2, budget)
+        found = []
+        for length in range(1, (until or longest) + 1):
+            cache.reserve(length, longest)
+            found.append(cache.own[0].shape[4])
+            assert found[-1] >= length
+            assert cache.bias.shape[-1] == 3 + found[-1]
+        assert cache.peak == 2 * found[-1] * cache.token_bytes
+        return sorted(set(found))
+
+    found = rooms(2000)
+    assert all(room % Cache.BLOCK == 0 for room in found)
+    assert found[-1] == 2016
+    for C, larger in zip(found, found[1:]):
+        assert larger - C == Cache.BLOCK or larger <= 1.25 * C
+    assert len(found) < 20
+    # Two rows of 16 bytes a token: 512 of them fit, and a quarter more than 480 does not.
+    assert 480 in found and 512 not in found
+    assert rooms(2000, 512, 512 * 32)[-2:] == [480, 512]
+    with pytest.raises(CacheFull):
+        rooms(2000, 513, 512 * 32)
 
 
 WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16)
+ONE_KEY = dict(intermediate_size=16, head_dim=32, num_key_value_heads=1)
 NARROW = dict(hidden_size=64, intermediate_size=16, head_dim=16, num_key_value_heads=4)
 
 
@@ -205,3 +267,23 @@ def test_activations_as_measured(family, low, share, sizes):
     one_layer = plain - grown(3)  # while its backward runs
     found = dry_run.activation_bytes(config, tokens, low, True, copied)
     assert found == pytest.approx(grown(4, again=True) + one_layer, rel=0.25)
+
+
+@pytest.mark.parametrize("again", (False, True))
+@pytest.mark.parametrize("sizes", (WIDE, NARROW, ONE_KEY))
+def test_activations_behind_ragged_prompts(sizes, again):
+    """In float32, where heads are repeated; the mask is one for all layers."""
+
+    def grown(layers, again=False):
+        given = {"ragged": True, "again": again} | sizes
+        return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
+
+    config = TransformerConfig.from_hf(tiny.SIZES | sizes | {"num_hidden_layers": 4})
+    own, read = 2 * 3 * 24, 2 * 3 * 8
+    # Rows of the mask are 16 numbers long, or a multiple.
+    mask = own * 32 * 4
+    plain = grown(4)
+    layer = plain - grown(3)
+    found = dry_run.activation_bytes(config, own + 2 * 8, False, again, read, masked=True)
+    measured = grown(4, again=True) + layer if again else plain - mask
+    assert found == pytest.approx(measured, rel=0.25)

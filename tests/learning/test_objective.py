@@ -33,7 +33,7 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
     head, hidden, targets = head_and_hidden(17, 8, 50)
     head.double()
     hidden = hidden.double()
-    monkeypatch.setattr(losses, "CHUNK", logits_at_once)
+    monkeypatch.setitem(losses.CHUNK, "cpu", logits_at_once)
     ours = log_probs_and_entropies(hidden, head, targets, True)
     full = torch.distributions.Categorical(logits=head(hidden))
     expected = full.log_prob(targets), full.entropy()
@@ -53,7 +53,7 @@ def test_gradients_of_chunks_meet_in_float32(monkeypatch):
     head, hidden, targets = head_and_hidden(2048, 64, 256)
 
     def gradient(chunks, dtype=torch.float32):
-        monkeypatch.setattr(losses, "CHUNK", 256 * 2048 // chunks)
+        monkeypatch.setitem(losses.CHUNK, "cpu", 256 * 2048 // chunks)
         low = dtype == torch.float32
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             log_probs, _ = log_probs_and_entropies(hidden.to(dtype), head.to(dtype), targets)
@@ -73,7 +73,7 @@ def test_chunks_do_not_keep_the_logits(monkeypatch):
     head, hidden, targets = head_and_hidden(64, 4, 1000)
 
     def kept(logits_at_once):
-        monkeypatch.setattr(losses, "CHUNK", logits_at_once)
+        monkeypatch.setitem(losses.CHUNK, "cpu", logits_at_once)
         return saved_bytes(lambda: log_probs_and_entropies(hidden, head, targets))[1]
 
     assert kept(10**9) >= 4 * 64_000

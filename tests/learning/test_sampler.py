@@ -153,6 +153,104 @@ def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
     assert (len(shapes) > 1) == (every < 100 and share > 0)
 
 
+def uneven(N: int, limit: int):
+    """Noise with which one of four prompts has long responses alone, others one or few: each row
+    draws 31, the last word, at its length and not before."""
+    lengths = torch.full((4, N), 3)
+    lengths[0] = limit
+    lengths[1:, 0] = limit - 2
+    lengths[2, :5] = limit // 2
+    uniforms = noise(5, 0, range(4), N, limit) / 2
+    return lengths, uniforms.scatter(2, lengths[..., None] - 1, 1 - 2**-53)
+
+
+@pytest.mark.parametrize("late", (False, True))
+@pytest.mark.parametrize("block", (1, 8, 32))
+def test_a_wide_group_is_split(block, late, monkeypatch):
+    """So that ended rows of the others go: of 64 rows 19 are long. No number changes."""
+    model = tiny.model()
+    lengths, uniforms = uneven(16, 40)
+    given = tiny.prompts(LENGTHS), uniforms, [31]
+    monkeypatch.setattr(Cache, "BLOCK", block)
+    with monkeypatch.context() as patched:
+        patched.setattr(sampler, "SHRINK_AT", 0)
+        expected = generate(model, *given)
+    assert torch.equal(expected.lengths, lengths)
+    shapes = []
+    decode = type(model).decode
+
+    def noted(self, tokens, cache):
+        shapes.append(tokens.shape)
+        return decode(self, tokens, cache)
+
+    monkeypatch.setattr(type(model), "decode", noted)
+    if late:
+        monkeypatch.setattr(sampler, "Late", Lag)
+    tiny.same(generate(model, *given), expected)
+    if block == 32:
+        assert max(G for G, M in shapes) > 4
+        # A rectangle would have 4 x 16 of them up to the last token.
+        assert sum(G * M for G, M in shapes[12:]) < 64 * len(shapes[12:]) / 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(8))
+def test_packing_keeps_every_living_row_and_its_prompt(seed, monkeypatch):
+    """Whatever is alive, and again when more has ended: groups that were split may be joined."""
+    monkeypatch.setattr(sampler, "SHRINK_AT", 1)
+    chance = seeded(seed)
+    P, N, limit = 4, 12, 6
+    state = sampler.prefill(tiny.model(), tiny.prompts(LENGTHS), noise(0, 0, range(P), N, limit))
+    prefix, _ = state.cache.prefix[0]
+    state.cache.reserve(limit)
+    # Each row's keys and values say which it is, and so does its newest token.
+    for own in state.cache.own:
+        own += state.row_ids[None, :, None, :, None, None]
+    state.current = state.row_ids.clone()
+    for share in (0.9, 0.6, 0.3, 0.1, 0.05):
+        rates = share * 2 * torch.rand(len(state.alive), 1, generator=chance)
+        state.alive &= torch.rand(state.alive.shape, generator=chance) < rates
+        state.alive[0, 0] = True
+        living = state.row_ids[state.alive].sort().values
+        # On a GPU the counts may be of a time when more were alive.
+        more = torch.randint(0, 2, (len(state.alive),), generator=chance)
+        counts = (state.alive.sum(1) + more).clamp(max=state.alive.shape[1])
+        before = state.cache.cost(state.alive.numel(), len(state.alive))
+        sampler.pack(state, counts)
+        G, M = state.alive.shape
+        assert state.cache.cost(G * M, G) <= before
+        assert torch.equal(state.row_ids[state.alive].sort().values, living)
+        assert len(state.row_ids.unique()) == G * M
+        assert torch.equal(state.current, state.row_ids)
+        assert torch.equal(state.row_ids // N, state.prompts[:, None].expand(G, M))
+        assert torch.equal(state.cache.prefix[0][0], prefix[state.prompts])
+        for own in state.cache.own:
+            assert (own == state.row_ids[None, :, None, :, None, None]).all()
+        lengths = torch.tensor(LENGTHS)[state.prompts] - 1
+        hidden = torch.arange(prefix.shape[2]) >= lengths[:, None]
+        bias = state.cache.bias[:, 0, 0, 0, : prefix.shape[2]]
+        assert torch.equal(bias == -math.inf, hidden)
+        assert torch.equal(state.cache.positions, lengths - 1)
+
+
+def test_a_gpu_drops_rows_where_its_cache_may_grow():
+    """One new graph in place of two."""
+    assert sampler.pack_every(torch.device("cuda")) == Cache.BLOCK
+    assert sampler.pack_every(torch.device("cpu")) == sampler.CHECK_EVERY
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("lengths", [(1, 1), (2, 1), (9, 9), (10, 4), (12, 5), (17, 3)])
+def test_products_of_attention_are_aligned(lengths):
+    """Rows of 8 numbers, 16 bytes in bfloat16, whatever the longest prompt is."""
+    state = sampler.prefill(tiny.model(), tiny.prompts(lengths), noise(0, 0, range(2), 3, 5))
+    state.cache.reserve(5)
+    prefix, _ = state.cache.prefix[0]
+    assert prefix.shape[2] % 8 == 0
+    assert 0 <= prefix.shape[2] - (max(lengths) - 1) < 8
+    assert state.cache.own[0].shape[4] % 8 == 0
+
+
 @torch.no_grad()
 def by_plain_rows(model, prompts, samples):
     """Log-probs and entropies (P, N, L), one plain row at a time."""

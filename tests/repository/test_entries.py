@@ -57,6 +57,7 @@ STARTED = {
     "results/tour.ipynb": "tests/results/test_tour.py",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
     "tests/bench/bench_rounds.py": "tests/bench/test_bench.py",
+    "tests/bench/replay.py": "--steps 1 --only maze17",
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/gpu/pretended/cuda.py": "--help",

@@ -74,7 +74,7 @@ def test_plan_of_qwen3_4b_on_32_gpus():
     }
     training = plan["training"]
     assert training["weights in bfloat16"] == 2 * P
-    assert training["logits of a chunk"] == 2**25 * 20
+    assert training["logits of a chunk"] == 2**27 * 20
     assert dry_run.peak(plan) == 16 * P + sum(training.values())
     row = 4096 * token + 151_936 * 20
     for changes, size in (

@@ -14,15 +14,11 @@ import gc
 import itertools
 import json
 import os
-import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -30,24 +26,31 @@ from unittest import mock
 import torch
 from torch.utils import collect_env
 
+from maxrl.learning import losses
+from maxrl.models.cache import Cache
 from maxrl.run import dry_run
 from maxrl.run.recipes import maze9_laptop, maze17
-from maxrl.sampling import sampler
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.sampler import generate, noise
-from maxrl.tasks.base import Example
-from tests import ROOT
 from tests.bench import bench_turns
 from tests.bench.bench_text import policy, quarter_right, random_model, random_prompts
-from tests.bench.bench_turns import peak_gb, sized, timed
+from tests.bench.bench_turns import peak_gb, sized
+from tests.gpu import parts
+from tests.gpu.parts import (
+    ONE_RANK,
+    RL,
+    WARM_UP,
+    asked,
+    kernels,
+    median_seconds,
+    random_batch,
+    slowest_kernels,
+    stages,
+    trained,
+    without_graphs,
+)
 from tests.helpers import tiny
 from tests.helpers.published import PUBLISHED
-
-WORK = Path(tempfile.gettempdir()) / "maxrl_gpu_check"
-SECONDS = 150  # that a command may take
-WARM_UP = ("maze17_sft", "maze9_laptop_sft")  # the recipe, and that of --tiny
-RL = ("maze17", "maze9_laptop")
-STAGES = ("seconds", "tokens_per_second", "memory", "completions/mean_length", "sampling")
-ONE_RANK = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
 
 
 def versions() -> dict:
@@ -125,58 +128,6 @@ def waits(call) -> dict:
     return dict(collections.Counter(places).most_common(20))
 
 
-# Block 1, as users run it: train.py and torchrun, in processes of their own.
-
-
-def run(*words, launcher=()):
-    """A command of the project, which must end well."""
-    command = [sys.executable, *launcher, *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, capture_output=True, text=True)
-    assert done.returncode == 0, (command, done.stdout[-600:], done.stderr[-600:])
-
-
-def data() -> Path:
-    """Mazes for the runs, made once."""
-    size = sized(17, 7)
-    folder = WORK / f"{size}x{size}"
-    if not (folder / "info.json").exists():
-        options = f"--size {size} --train {sized(100_000, 100)} --validation 19 --test 19"
-        run("-m", "data.maze.prepare", *options.split(), "--out", folder)
-    return folder
-
-
-def warm() -> Path:
-    """The warm-up that the other runs begin with; made once."""
-    if not (WORK / "warm" / "config.json").exists():
-        trained(WARM_UP, "warm", f"--steps {sized(100, 2)}")
-    return WORK / "warm"
-
-
-def trained(recipes: tuple, name: str, options: str, launcher=()) -> list[dict]:
-    """A run of train.py; the rows of its metrics.jsonl."""
-    out = WORK / name
-    if "--resume" not in options:
-        shutil.rmtree(out, ignore_errors=True)
-    usual = f"--task.size {sized(17, 7)} --eval-every 0 --device {bench_turns.device.type}"
-    usual += sized("", " --prompts 4 --max-response 24")
-    words = [sized(*recipes), "--task.directory", data(), "--out", out]
-    if recipes is WARM_UP:
-        usual += " --stop-at-pass 0"
-    else:
-        # With a bonus for entropy every group is trained on, also where no rollout is right yet.
-        usual += " --entropy-bonus 0.001" + sized("", " --rollouts 4")
-        words += ["--init", warm()]
-    run("train.py", *words, *usual.split(), *options.split(), launcher=launcher)
-    return [json.loads(line) for line in (out / "metrics.jsonl").open()]
-
-
-def stages(rows: list[dict]) -> dict:
-    """Medians over the second half of a run: seconds of the stages, memory and lengths."""
-    late = rows[len(rows) // 2 :]
-    names = [name for name in late[0] if name.startswith(STAGES)]
-    return {name: statistics.median(row[name] for row in late) for name in names}
-
-
 def deterministic() -> dict:
     """The same numbers twice with --deterministic true, in a warm-up and in reinforcement."""
     found = {}
@@ -204,7 +155,7 @@ def sharded() -> dict:
     """fully_shard with one rank gives the gradient of DDP; in a process group of its own."""
     if not torch.distributed.is_initialized():
         words = ["--only", "sharded", "--device", bench_turns.device.type, "--out", os.devnull]
-        run(__file__, *words, *sized([], ["--tiny"]), launcher=ONE_RANK)
+        parts.run(__file__, *words, *sized([], ["--tiny"]), launcher=ONE_RANK)
         return {}
     batch, advantages = random_batch((9, 5, 1, 7), N=4, L=6)
     expected = tiny.gradient(policy(random_model(tiny.SIZES)), batch, advantages)
@@ -226,6 +177,19 @@ def resumed() -> dict:
     difference = abs(part[-1]["loss"] / whole[-1]["loss"] - 1)
     assert difference < 0.01, difference
     return {"relative": difference}
+
+
+def memory_of_steps() -> dict:
+    """What the allocator keeps does not grow over steps that sample with graphs and train."""
+    rows = trained(RL, "memory", f"--steps {sized(150, 6)}")
+    reserved = [row["memory/reserved_gb"] for row in rows if "memory/reserved_gb" in row]
+    middle = len(reserved) // 2
+    # The first half has met every shape, or nearly so.
+    if reserved:
+        assert max(reserved[middle:]) <= 1.02 * max(reserved[:middle]) + 0.1, reserved
+    names = ("seconds/rollout", "seconds/backward", "memory/peak_gb")
+    late = {name: stages(rows)[name] for name in names}
+    return {"reserved_gb": reserved[:: sized(15, 1)]} | late
 
 
 def options() -> dict:
@@ -284,15 +248,48 @@ def decoding(name: str, P: int, N: int, L: int) -> dict:
     }
 
 
-def kernels(function) -> int:
-    """How many kernels run in a second call (on a CPU: operations)."""
-    from torch.profiler import ProfilerActivity, profile
+def training_smollm2() -> dict:
+    return training("SmolLM2-360M-Instruct", N=sized(16, 2), L=sized(200, 8))
 
-    kind = getattr(ProfilerActivity, bench_turns.device.type.upper())
-    function()
-    with profile(activities=[kind]) as found:
-        timed(function)
-    return sum(event.device_type.name == kind.name for event in found.events())
+
+def training_qwen3() -> dict:
+    return training("Qwen3-1.7B-Base", N=sized(1, 2), L=sized(1024, 8))
+
+
+def training(name: str, N: int, L: int) -> dict:
+    """Milliseconds of a gradient at a published model's size, with prompts of one length and of
+    several, by the logits of a chunk; and the kernels that take most of it."""
+    published, _ = PUBLISHED[name]
+    model = random_model(sized(published, tiny.SIZES))
+    learner = policy(model, autocast=True, micro_batch_tokens=65536, max_tokens=L)
+    found = {}
+    for case, lengths in (("one length", (150,) * 4), ("ragged", (150, 149, 151, 140))):
+        batch, advantages = random_batch(sized(lengths, (9,) * 4), N=N, L=L)
+        step = partial(learner.backward, batch, advantages)
+        for exponent in (25, 27):
+            with mock.patch.dict(losses.CHUNK, {bench_turns.device.type: 2**exponent}):
+                found[f"{case}, ms, 2**{exponent} logits"] = round(1e3 * median_seconds(step), 1)
+        found[f"{case}, kernels"] = slowest_kernels(step)
+    return found
+
+
+def captures() -> dict:
+    """Milliseconds that a capture costs, from sampling with few and with many of them."""
+    found, pairs = {}, []
+    learner = policy(random_model(maze17().model), autocast=True, max_tokens=sized(180, 24))
+    sample = partial(learner.rollout, [asked(sized(310, 20))] * sized(32, 2), sized(128, 4))
+    for block in (Cache.BLOCK, 8 * Cache.BLOCK):
+        capture = mock.patch.object(CudaGraph, "capture", autospec=True, wraps=CudaGraph.capture)
+        with mock.patch.object(Cache, "BLOCK", block):
+            with capture as made:
+                sample()
+            seconds = median_seconds(sample)
+        pairs.append((made.call_count, seconds))
+        found[f"blocks of {block}"] = {"captures": made.call_count, "ms": round(1e3 * seconds, 1)}
+    (many, slow), (few, fast) = pairs
+    if many > few:
+        found["ms_a_capture"] = round(1e3 * (slow - fast) / (many - few), 2)
+    return found
 
 
 def graphs() -> dict:
@@ -332,33 +329,10 @@ def whole_steps() -> dict:
     return found
 
 
-# What items share.
-
-
-def asked(words: int) -> Example:
-    return Example(" ".join(["WALL"] * words), "")
-
-
-def random_batch(lengths: tuple[int, ...], N: int, L: int):
-    """Random rollouts, all of which are trained on."""
-    batch = replace(tiny.rollouts(lengths, N=N, L=L), log_probs=None)
-    return batch, quarter_right(len(lengths), N) - 0.25
-
-
-def median_seconds(function, repeats: int = 3) -> float:
-    """Of a call, after one that is not counted."""
-    function()
-    return statistics.median(timed(function)[0] for _ in range(repeats))
-
-
-def without_graphs():
-    """Context in which sampling launches every kernel from the host."""
-    return mock.patch.object(sampler, "CudaGraph", lambda step, *_: lambda shape: step())
-
-
 RIGHT = [versions, attention_values, synchronisations, deterministic, torchrun, sharded]
-RIGHT += [resumed, options, recipes]
-FAST = [versions, decode_smollm2, decode_qwen3, graphs, whole_steps]
+RIGHT += [resumed, memory_of_steps, options, recipes]
+FAST = [versions, decode_smollm2, decode_qwen3, graphs, captures]
+FAST += [training_smollm2, training_qwen3, whole_steps]
 BLOCKS = {1: RIGHT, 2: FAST}
 
 

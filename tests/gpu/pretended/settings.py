@@ -41,7 +41,7 @@ from maxrl.system import distributed
 from maxrl.tasks.base import ImageBatch
 from results.images import glyphs
 from tests.bench import bench_turns
-from tests.gpu import gpu_check
+from tests.gpu import gpu_check, parts
 from tests.gpu.pretended import cuda, low_precision, nccl, waits
 from tests.helpers import tiny
 
@@ -103,6 +103,7 @@ def counting(model, state, **sampling):
 
 # All of gpu_check.py but what asks torch's profiler.
 PROFILED = (gpu_check.decode_smollm2, gpu_check.decode_qwen3)
+PROFILED += (gpu_check.training_smollm2, gpu_check.training_qwen3)
 LEFT = [item for item in (*gpu_check.RIGHT, *gpu_check.FAST) if item not in PROFILED]
 ITEMS = {item.__name__: item for item in LEFT}
 # Steps of sampling that are right on a CPU alone.
@@ -377,8 +378,8 @@ def main():
     build.initial = initial
     ImageBatch.pin_memory = pin_memory
     RECIPES.update(pretended=recipe, images=images)
-    gpu_check.run = command
-    gpu_check.WORK = Path("gpu_check")
+    parts.run = command
+    parts.WORK = Path("gpu_check")
     nccl.install()
     warnings.filterwarnings("error", "sampling goes on without CUDA graphs")
     rank = os.environ.get("RANK")

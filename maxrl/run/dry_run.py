@@ -4,8 +4,8 @@ Further options, such as --shard true or --gradient-checkpointing true, may foll
 
 With p parameters every rank always holds 4 p bytes of weights, 4 p of gradients (in the buckets of
 DDP), 8 p of Adam's state (4 p for SGD, and for matrices under Muon) and 4 p for the reference model
-of a KL penalty. With --shard true the first three are divided over all GPUs. The larger of two
-moments is added; the optimizer step needs next to nothing of its own:
+of a KL penalty. With --shard true the first three are divided over the 8 GPUs of a node, or over
+fewer. The larger of two moments is added; the optimizer step needs next to nothing of its own:
 
     sampling  2 p for the bfloat16 weights (float32 and sharded: 4 p, gathered), the keys and values
               of the prompts, 24 bytes of noise and results for each token that a row may get, and
@@ -57,6 +57,7 @@ from maxrl.system.errors import UsageError, refusing
 from maxrl.system.files import read_json
 
 PROMPT = 256  # tokens of a prompt, assumed
+NODE = 8  # GPUs of a node, assumed
 
 
 def shape(cfg: Config) -> Transformer:
@@ -123,7 +124,7 @@ def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
     if cfg.lora_rank:
         add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
     p = parameters(model)
-    share = gpus if cfg.shard else 1
+    share = min(gpus, NODE) if cfg.shard else 1
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     momentum = trained if cfg.optimizer == "sgd" else 0
     if cfg.optimizer == "muon":

@@ -51,7 +51,7 @@ def test_where_a_model_is_found(recorded):
     assert dry_run.parameters(dry_run.shape(maze17())) == 3_944_704
     for init in (recorded.path, recorded.path / "step-000002"):
         assert dry_run.shape(replace(maze17(), init=str(init))).config.hidden_size == 48
-    for init, why in (("some/model", "could not be fetched"), ("not/there/yet", "are not known")):
+    for init, why in (("some/model", "could not be fetched"), ("runs/not/there/yet", "are not known")):
         with pytest.raises(UsageError, match=why):
             dry_run.shape(replace(POLARIS, init=init))
 
@@ -136,7 +136,7 @@ PRINTED = """
 --gpus 32 | polaris: 4,022,468,096 parameters, forward in bfloat16
 --gpus 32 | each of 32 GPUs, with 8 prompts
 --gpus 32 | always: optimizer state 29.97
---gpus 32 --shard true | always: optimizer state 0.94
+--gpus 32 --shard true | always: optimizer state 3.75
 --beta 0.1 | always: reference model 14.98
 --kv-memory-gb 1 --gradient-checkpointing | keys, values and logits 1.00
 """

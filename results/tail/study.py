@@ -181,5 +181,5 @@ def tables():
         comparison(where)
 
 
-TITLE = "From bases at guessing partial credit ends in shortcuts; of the reward TailRL keeps most in eight tries"
+TITLE = "Partial credit from bases at guessing: most walks are shortcuts, TailRL has most in eight tries"
 FIGURES = {"after_before": after_before}

@@ -51,7 +51,7 @@ def test_where_a_model_is_found(recorded):
     assert dry_run.parameters(dry_run.shape(maze17())) == 3_944_704
     for init in (recorded.path, recorded.path / "step-000002"):
         assert dry_run.shape(replace(maze17(), init=str(init))).config.hidden_size == 48
-    for init, why in (("some/model", "could not be fetched"), ("runs/not/there/yet", "are not known")):
+    for init, why in (("some/model", "could not be fetched"), ("runs/none/yet", "are not known")):
         with pytest.raises(UsageError, match=why):
             dry_run.shape(replace(POLARIS, init=init))
 

@@ -181,5 +181,5 @@ def tables():
         comparison(where)
 
 
-TITLE = "Partial credit from bases at guessing: most walks are shortcuts, TailRL has most in eight tries"
+TITLE = "Partial credit from bases at guessing: most walks are shortcuts, TailRL has the best ones"
 FIGURES = {"after_before": after_before}

@@ -9,7 +9,6 @@ import base64
 import html
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -31,7 +30,14 @@ class Run:
     path: str
     options: dict
     rows: list[dict]  # of metrics.jsonl
-    samples: list[dict]
+    samples: str  # as HTML
+
+    def last(self) -> dict:
+        """The last value of each metric, and how many steps are done."""
+        values: dict = {}
+        for row in self.rows:
+            values |= row | {"step": row["step"] + 1}
+        return values
 
 
 def read(name: str, path: str) -> Run:
@@ -41,9 +47,10 @@ def read(name: str, path: str) -> Run:
         recipe = files.read_json(folder / "recipe.json")
         options = recipe | recipe["config"]
         samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
-    rows = plots.read_metrics(path)
+        every = len(samples) // LINES + 1
+        newest_first = "".join(map(step_block, samples[::-every]))
     options = {key: options[key] for key in options if key not in ("config", "step")}
-    return Run(name, path, options, rows, samples)
+    return Run(name, path, options, plots.read_metrics(path), newest_first)
 
 
 def safe(value: object) -> str:
@@ -57,106 +64,58 @@ def safe(value: object) -> str:
     return html.escape("".join(c if c.isprintable() or c in "\n\t" else "\u00b7" for c in text))
 
 
-def table(caption: str, runs: list[Run], about: Callable[[Run], dict]) -> str:
-    """An HTML table with a column for each run and a row for each key of about(run)."""
-    columns = [about(run) for run in runs]
-    heads = "".join(f"<th scope=col>{safe(run.name)}</th>" for run in runs)
-    body = ""
+def table(names: list[str], columns: list[dict], differing: bool = False) -> str:
+    """The rows of an HTML table with a column for each run.
+
+    differing  whether to leave out the rows in which all runs are alike
+    """
+    rows = [["", *names]]
     for key in dict.fromkeys(key for column in columns for key in column):
-        cells = "".join(f"<td>{safe(column.get(key))}</td>" for column in columns)
-        body += f"<tr><th scope=row>{safe(key)}</th>{cells}</tr>"
-    return scrolling(
-        caption,
-        f"<table><caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>"
-        f"<tbody>{body}</tbody></table>",
-    )
-
-
-def scrolling(label: str, wide: str) -> str:
-    """HTML that a narrow screen scrolls sideways."""
-    return f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{wide}</div>'
-
-
-def metrics(run: Run) -> dict:
-    """The last value of each metric, and how many steps are done."""
-    last: dict = {}
-    for row in run.rows:
-        last |= row | {"step": row["step"] + 1}
-    return last
-
-
-def options(runs: list[Run]) -> str:
-    """A table of the options of one run, or of those that differ between several runs."""
-
-    def differs(key: str, value: object) -> bool:
-        return len(runs) == 1 or any(run.options.get(key) != value for run in runs)
-
-    def shown(run: Run) -> dict:
-        return {key: value for key, value in run.options.items() if differs(key, value)}
-
-    return table("Options", runs, shown)
-
-
-def curves(runs: list[Run]) -> str:
-    """The training curves as an image that stands in the page itself."""
-    image = plots.training({run.name: [run.rows] for run in runs})
-    text = base64.b64encode(image).decode()
-    drawn = f'<img alt="curves of metrics.jsonl over the steps" src="data:image/png;base64,{text}">'
-    return scrolling("Curves", drawn)
-
-
-def samples(runs: list[Run]) -> str:
-    """Right and wrong rollouts of each run, the newest first and unfolded."""
-    parts = ""
-    for run in runs:
-        parts += f"<h3>{safe(run.name)}</h3>"
-        every = len(run.samples) // LINES + 1
-        for row in run.samples[::-every]:
-            opened = " open" if row is run.samples[-1] else ""
-            with refusing(f"{run.path}/samples.jsonl: ", LookupError, TypeError):
-                parts += f"<details{opened}>{step_block(row)}</details>"
-        if not run.samples:
-            parts += "<p>It has no samples.jsonl, which --show-every 20 writes.</p>"
-    return parts
+        first, *others = [column.get(key) for column in columns]
+        if not differing or any(other != first for other in others):
+            rows.append([key, first, *others])
+    text = ""
+    for head, *values in rows:
+        cells = "".join(f"<td>{safe(value)}</td>" for value in values)
+        text += f"<tr><th>{safe(head)}</th>{cells}</tr>"
+    return text
 
 
 def step_block(row: dict) -> str:
-    """A row of samples.jsonl."""
-    prompts = row["prompts"]
-    rates = ", ".join(f"{prompt['right']} of {row['rollouts']}" for prompt in prompts)
-    title = safe(f"step {row['step'] + 1}: {rates} right")
-    return f"<summary>{title}</summary>{''.join(map(prompt_block, prompts))}"
-
-
-def prompt_block(prompt: dict) -> str:
-    about = text_block("prompt", prompt["prompt"]) + text_block("answer", prompt["answer"])
-    responses = "".join(map(response_block, prompt["responses"]))
-    return f'<div class="prompt">{about}<div class="pair">{responses}</div></div>'
+    """A row of samples.jsonl as HTML: prompts, and beside each other what was answered."""
+    text = f"<h4>step {row['step'] + 1}</h4>"
+    for prompt in row["prompts"]:
+        count = f"{prompt['right']} of {row['rollouts']} right, answer {prompt['answer']}"
+        responses = "".join(map(response_block, prompt["responses"]))
+        text += f"<p>{safe(count)}</p><pre>{safe(prompt['prompt'])}</pre><div>{responses}</div>"
+    return text
 
 
 def response_block(response: dict) -> str:
+    """A rollout, as its task draws it and as a text."""
     reward = response["reward"]
-    verdict = {None: "without a verdict", 1: "right"}.get(reward, "wrong")
-    title = f"{verdict}: reward {safe(reward)}, {response['length']} tokens"
-    if response["read"] is not None:
-        title += f", read {response['read']}"
-    text = text_block("drawn", response["drawn"]) + text_block("response", response["response"])
-    return f'<section class="{verdict[:5]}"><h4>{safe(title)}</h4>{text}</section>'
-
-
-def text_block(label: str, text: str | None) -> str:
-    return f'<p class="quiet">{label}</p><pre tabindex="0">{safe(text)}</pre>' if text else ""
+    kind = {None: "", 1: "right"}.get(reward, "wrong")
+    about = f"reward {safe(reward)}, {response['length']} tokens, read {response['read']}"
+    texts = [about, response["drawn"] or "", response["response"]]
+    shown = "\n\n".join(texts)
+    return f'<pre class="{kind}">{safe(shown)}</pre>'
 
 
 def page(runs: list[Run]) -> str:
     """The whole page."""
+    names = [run.name for run in runs]
+    samples = ""
+    for run in runs:
+        none = "<p>It has no samples.jsonl, which --show-every 20 writes.</p>"
+        samples += f"<h3>{safe(run.name)}</h3>{run.samples or none}"
+    image = plots.training({run.name: [run.rows] for run in runs})
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        names=", ".join(safe(run.name) for run in runs),
-        paths=" ".join(safe(run.path) for run in runs),
-        curves=curves(runs),
-        metrics=table("The last value of each metric", runs, metrics),
-        samples=samples(runs),
-        options=options(runs),
+        names=safe(", ".join(names)),
+        paths=safe(" ".join(run.path for run in runs)),
+        image=base64.b64encode(image).decode(),
+        metrics=table(names, [run.last() for run in runs]),
+        samples=samples,
+        options=table(names, [run.options for run in runs], differing=len(runs) > 1),
     )
 
 

@@ -85,15 +85,14 @@ def check(args: argparse.Namespace):
     args.checkpoints = [
         (name, checkpoint.find(path)) for name, path in runs_named(args.checkpoints)
     ]
-    for name, path in args.checkpoints:
-        if args.checkpoints.count((name, path)) > 1:
-            raise UsageError(f"{path} is given twice as {name}: seeds are several checkpoints")
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]
     if args.against not in names:
         rows = ", ".join(dict.fromkeys(names))
         raise UsageError(f"--against {args.against} is not one of the rows {rows}")
-    for _, path in args.checkpoints:
+    for name, path in args.checkpoints:
+        if args.checkpoints.count((name, path)) > 1:
+            raise UsageError(f"{path} is given twice as {name}: seeds are several checkpoints")
         checkpoint.check_intact(path)
 
 

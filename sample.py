@@ -16,6 +16,7 @@ import torch
 
 from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation_options
+from maxrl.run.samples import best_and_worst
 from maxrl.system import distributed
 from maxrl.tasks.base import is_success
 
@@ -56,10 +57,7 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
             texts.append(f"{count}\n{response(rollouts, rewards, 0, show)}")
         return texts
     rollouts, rewards = groups[0]
-    best = int(rewards.nan_to_num(-torch.inf).argmax())
-    worst = int(rewards.nan_to_num(torch.inf).argmin())
-    chosen = dict.fromkeys([best, worst])  # one if all are equal
-    return [response(rollouts, rewards, i, show) for i in chosen]
+    return [response(rollouts, rewards, i, show) for i in best_and_worst(rewards)]
 
 
 def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]) -> str:

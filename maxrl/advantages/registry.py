@@ -190,10 +190,9 @@ def own(name: str, formula):
                 f"the estimator {name} raised {type(error).__name__}: {error}"
             ) from None
         wanted = f"the estimator {name} must return finite advantages of the rewards' shape (P, N)"
-        if not isinstance(advantages, Tensor):
-            raise RewardError(f"{wanted}, not {type(advantages).__name__}")
-        if advantages.shape != rewards.shape:
-            raise RewardError(f"{wanted}, not {tuple(advantages.shape)}")
+        shape = tuple(getattr(advantages, "shape", ()))
+        if not isinstance(advantages, Tensor) or shape != rewards.shape:
+            raise RewardError(f"{wanted}, not {type(advantages).__name__} {shape}")
         bad = (~advantages.isfinite()).any(dim=1)  # (P,)
         if bad.any():
             group = f"{advantages[bad][0].tolist()} for the rewards {rewards[bad][0].tolist()}"

@@ -29,15 +29,10 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
         return
     rewards = rewards.cpu()
     line: dict = {"step": step, "rollouts": rewards.shape[1], "prompts": []}
-    best = rewards.nan_to_num(-torch.inf).argmax(1).tolist()
-    worst = rewards.nan_to_num(torch.inf).argmin(1).tolist()
+    chosen = list(map(best_and_worst, rewards))
     # Prompts with different rewards have more to show, and come first.
-    order = sorted(
-        range(len(examples)), key=lambda i: not rewards[i, best[i]] > rewards[i, worst[i]]
-    )
+    order = sorted(range(len(examples)), key=lambda i: -len(chosen[i]))
     for i in order[:PROMPTS]:
-        # A single rollout if all have the same reward.
-        chosen = dict.fromkeys([best[i], worst[i]])
         line["prompts"].append(
             {
                 "prompt": rollouts.prompt_text(i),
@@ -45,7 +40,7 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
                 "right": int(is_success(rewards[i]).sum()),
                 "responses": [
                     response(run.task, examples[i], rollouts, i, j, float(rewards[i, j]))
-                    for j in chosen
+                    for j in chosen[i]
                 ],
             }
         )
@@ -53,6 +48,16 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def best_and_worst(rewards: torch.Tensor) -> list[int]:
+    """Return the rollouts of the highest and the lowest of rewards (N,); one if all are equal.
+
+    Those without a verdict (NaN) are neither.
+    """
+    best = int(rewards.nan_to_num(-torch.inf).argmax())
+    worst = int(rewards.nan_to_num(torch.inf).argmin())
+    return [*dict.fromkeys([best, worst])]
 
 
 def cut(folder: Path, step: int):

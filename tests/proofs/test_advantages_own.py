@@ -132,7 +132,7 @@ def test_what_depends_on_more_than_the_reward_and_its_group_is_refused(name, N):
         (lambda rewards: rewards / rewards.mean(1, keepdim=True), r"not \[nan.* rewards \[0.0"),
         (lambda rewards: {}["nothing"], "raised KeyError: 'nothing'"),
         (lambda rewards: rewards.numpy(), "not ndarray"),
-        (lambda rewards: rewards[:, :1], r"shape \(P, N\), not \(5, 1\)"),
+        (lambda rewards: rewards[:, :1], r"shape \(P, N\), not Tensor \(5, 1\)"),
     ],
 )
 def test_a_rule_that_fails_says_so(rule, said):

@@ -168,21 +168,16 @@ def parse(kind: type, text: str) -> object:
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
-    if typing.get_origin(kind) is tuple:
-        item, *_ = typing.get_args(kind)
-        try:
-            return tuple(parse(item, part) for part in text.split(","))
-        except argparse.ArgumentTypeError:
-            wanted = f"{item.__name__} values separated by commas"
-            raise argparse.ArgumentTypeError(
-                f"{text!r} cannot be read: expected {wanted}"
-            ) from None
+    wanted = "true or false" if kind is bool else kind.__name__
     try:
+        if typing.get_origin(kind) is tuple:
+            item = typing.get_args(kind)[0]
+            wanted = f"{item.__name__} values separated by commas"
+            return tuple(map(item, text.split(",")))
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         return kind(text)
     except (ValueError, KeyError):
-        wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 
 

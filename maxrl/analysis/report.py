@@ -69,7 +69,7 @@ def table(names: list[str], columns: list[dict], differing: bool = False) -> str
 
     differing  whether to leave out the rows in which all runs are alike
     """
-    rows = [["", *names]]
+    rows: list[list] = [["", *names]]
     for key in dict.fromkeys(key for column in columns for key in column):
         first, *others = [column.get(key) for column in columns]
         if not differing or any(other != first for other in others):

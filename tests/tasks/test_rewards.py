@@ -25,6 +25,7 @@ from tests.helpers.tables import each
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 PROMPTS = ["p0", "p1"]
 TEXTS = [["a", "bb", "ccc"], ["dddd", "", "f"]]
+FLAT = ["a", "bb", "ccc", "dddd", "", "f"]
 COLUMNS = {"answer": ["x", "y"], "prompt": PROMPTS, "level": [1, None]}
 CHAT = [{"role": "user", "content": "hi"}]
 

@@ -59,7 +59,7 @@ def tables_of(study: str) -> str:
     )
 
 
-def named(names, args) -> list[str]:
+def with_text(names, args) -> list[str]:
     """Those with the text of --only; UsageError if a study has none."""
     found = [name for name in names if args.only in name]
     if not found and args.study != "all":
@@ -81,7 +81,7 @@ def chosen(study: str, args) -> dict[str, list[str]]:
         every |= some
         if stage == args.stage or not args.stage and stage not in planned:
             found |= some
-    found = {name: found[name] for name in named(found, args)}
+    found = {name: found[name] for name in with_text(found, args)}
     return with_bases(found, every, f"runs/{study}")
 
 
@@ -103,7 +103,7 @@ def make(study: str, args) -> int:
 def test(study: str, args) -> int:
     """Write the tests that are not there yet; the exit code of the first that fails."""
     tests = getattr(load(study), "TESTS", {})
-    for name in named(tests, args):
+    for name in with_text(tests, args):
         file = Path("runs", study, name)
         command = [*tests[name], "--json", str(file)]
         if args.dry_run:
@@ -126,7 +126,7 @@ def show(study: str, args):
     figures = getattr(module, "FIGURES", {})
     if args.what == "figures":
         folder = (args.out or RESULTS) / study / "figures"
-        for name in named(figures, args):
+        for name in with_text(figures, args):
             folder.mkdir(parents=True, exist_ok=True)
             write(name, figures[name](), folder, not args.numbers)
 

@@ -6,7 +6,7 @@ from maxrl.analysis import table as measures
 from results.lab.data import by_seed, evaluations, read_json, runs
 from results.lab.figures import curve, panel
 from results.lab.guessing import guessing
-from results.lab.intervals import interval
+from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
 from results.lab.tables import label_of, leads, pass_columns, table
 from results.maze13.study import SFT, SMALL
@@ -131,6 +131,13 @@ def comparison(where: str):
     walks = [walk["best"] for walk in read_json("tail/walks.json")["walks"]]
     rows.append(["fixed walks", "0", "0", "0", f"{walks[0]:.3f}", f"{walks[7]:.3f}", ""])
     table([title, *columns], rows)
+    rows = []
+    for name in passed:
+        each = passed[name][:, 0], passed[name][:, 1], best[name][:, 1]
+        rows.append([label_of(name), *map(side_by_side, each)])
+    table(
+        [f"seed by seed, {batches} batches, {rollouts} rollouts", *pass_columns(KS), "best@8"], rows
+    )
     gaps = {}
     for name in passed:
         if name != "tailrl":

@@ -32,6 +32,8 @@ from maxrl.system import distributed, sharding
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import Example
 
+MARGIN = 0.95  # of the rows that would have fitted in the last step: responses may be longer now
+
 
 class TokenLogProbs(nn.Module):
     """The one forward with gradients: DDP synchronises only calls through this forward."""
@@ -90,7 +92,8 @@ class SequencePolicy:
 
     def __post_init__(self):
         self.model: Transformer = self.checkpoint.model
-        self.row_bytes = 0.0  # what a row took of the memory for sampling, the last time
+        # What a row took of the memory for sampling the last time, by how it was drawn.
+        self.row_bytes: dict[tuple, float] = {}
         if not self.stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.model.gradient_checkpointing = self.gradient_checkpointing
@@ -180,14 +183,15 @@ class SequencePolicy:
                 return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
         rows = max(num_rollouts, self.wave_rows)
+        drawn = tuple(sorted(sampling.items()))
         # With a memory budget all rows start together, as most end early and free their share, or
-        # as many as would have fitted the last time.
+        # as many as would have fitted the last time, but for a margin for longer responses.
         if self.kv_memory_gb:
             rows = len(prompts) * num_rollouts
-            if self.row_bytes:
-                rows = min(rows, max(1, int(budget / self.row_bytes)))
+            if drawn in self.row_bytes:
+                rows = min(rows, max(1, int(MARGIN * budget / self.row_bytes[drawn])))
         rollouts = in_waves(sample, len(prompts), num_rollouts, rows)
-        self.row_bytes = rollouts.row_bytes
+        self.row_bytes[drawn] = rollouts.row_bytes
         rollouts.tokenizer = self.tokenizer
         return rollouts
 

@@ -127,7 +127,7 @@ def attend(
         v = after_prefix(prefix_v, v)
         how = {"attn_mask": mask}
         if isinstance(mask, Ragged):
-            if usable(q, k):
+            if usable(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[3]):
                 return attend_sequences(q, k, v, mask.sequences)
             how = {"attn_mask": mask.mask(q.dtype)}
     # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which

@@ -44,11 +44,13 @@ class Cache:
         prefix_kv       from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
         prefix_lengths  (G,)
         num_rows        M, rows of each group
-        budget          the most bytes of own keys and values and of the extra bytes
+        budget          the most bytes of own keys and values, of the extra bytes, and of prefixes
+                        beyond the G given
         extra_bytes     what a row takes besides its keys and values
         """
         self.budget = budget
         self.extra_bytes = extra_bytes
+        self.num_prompts = len(prefix_lengths)
         self.peak = 0  # the most bytes that counted towards the budget
         self.token_bytes = 0  # of one token's keys and values
         self.prefix = []  # keys and values of each layer, a pair of (G, Hk, Lp, D)
@@ -89,7 +91,8 @@ class Cache:
             return -(-tokens // self.BLOCK) * self.BLOCK
 
         def size(room: int) -> int:
-            return G * M * (room * self.token_bytes + self.extra_bytes)
+            copies = max(0, G - self.num_prompts) * self.prefix[0][0].shape[2]  # in tokens
+            return (G * M * room + copies) * self.token_bytes + G * M * self.extra_bytes
 
         room = whole_blocks(length)
         # A quarter more if the budget allows: growing copies the cache and ends a CUDA graph.

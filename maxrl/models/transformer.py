@@ -24,10 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from maxrl.models.attention import KV, attend, prefix_mask
+from maxrl.models.attention import KV, Ragged, attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import Rotation, rotate, rotate_newest
+from maxrl.models.varlen import usable
 
 
 class RMSNorm(nn.RMSNorm):
@@ -248,6 +249,8 @@ class Transformer(nn.Module):
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]
             mask = prefix_mask(prefix_lengths, prefix.shape[1], L, M, starts)
+            if isinstance(mask, Ragged):
+                self.try_sequences(device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
@@ -256,6 +259,15 @@ class Transformer(nn.Module):
             x, prefix_x = self.run(layer, x, prefix_x, rotation, prefix_rotation, mask)
         x = self.model.norm(x)
         return x.unflatten(0, (G, M))  # (G, M, L, E)
+
+    def try_sequences(self, device: torch.device) -> None:
+        """Make the trial of attention by sequences before the first layer, see `usable`."""
+        config = self.config
+        dtype = self.lm_head.weight.dtype
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        heads = config.num_attention_heads, config.num_key_value_heads
+        usable(device, dtype, *heads, config.head_dim)
 
     def run(self, layer: Layer, *arguments: Any) -> Any:
         """Return layer(*arguments), which the backward computes again with checkpointing."""

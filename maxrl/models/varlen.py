@@ -61,10 +61,13 @@ def attend_sequences(q: Tensor, k: Tensor, v: Tensor, where: Sequences) -> Tenso
     return out.unflatten(0, (len(q), -1)).transpose(1, 2)
 
 
-def usable(q: Tensor, k: Tensor) -> bool:
-    """Whether attend_sequences takes these queries and keys: on a GPU, in half precision."""
-    size = q.shape[1], k.shape[1], q.shape[3]
-    return q.is_cuda and q.dtype.itemsize == 2 and passes(q.device, q.dtype, *size)
+def usable(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) -> bool:
+    """Whether attend_sequences takes such queries and keys: on a GPU, in half precision.
+
+    The first call makes the trial, which may not be in a layer that the backward computes again:
+    what the trial saves would count as the layer's.
+    """
+    return device.type == "cuda" and dtype.itemsize == 2 and passes(device, dtype, H, Hk, D)
 
 
 @functools.cache
@@ -95,6 +98,8 @@ def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) ->
             found = results([leaf.detach().to(device, dtype) for leaf in leaves], True)
         if (found - expected).norm() < expected.norm() / 32:
             return True
+    except torch.OutOfMemoryError:
+        raise
     except (ImportError, TypeError, RuntimeError) as error:
         said = str(error).partition("\n")[0]
     warnings.warn(f"ragged prompts go on with a mask, slower: {said}", stacklevel=2)

@@ -31,9 +31,13 @@ class CudaGraph:
         self.used = wanted and device.type == "cuda" and not CudaGraph.failed
         self.graph: torch.cuda.CUDAGraph | None = None
         self.shape: torch.Size | None = None
-        if self.used:
+        if self.used and not CudaGraph.pool:
             CudaGraph.side = CudaGraph.side or torch.cuda.Stream()
-            CudaGraph.pool = CudaGraph.pool or torch.cuda.MemPool()
+            # No allocation in a pool frees what others have cached, such as a gradient's memory.
+            free, total = torch.cuda.mem_get_info()
+            if free < total / 4:
+                torch.cuda.empty_cache()
+            CudaGraph.pool = torch.cuda.MemPool()
 
     def __call__(self, shape: torch.Size) -> None:
         """Run the function once; another shape means other tensors."""
@@ -97,9 +101,12 @@ class CudaGraph:
         """Run on another stream: the default stream cannot be captured."""
         assert self.side
         self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
-            yield
-        torch.cuda.current_stream().wait_stream(self.side)
+        try:
+            with torch.cuda.stream(self.side):
+                yield
+        # After an error too: what is freed then may still be written to.
+        finally:
+            torch.cuda.current_stream().wait_stream(self.side)
 
 
 def forget_graphs() -> None:

@@ -4,12 +4,12 @@
 #     bash tests/gpu/first_hour.sh                 # about ten minutes on one GPU, then all of the node's
 #     bash tests/gpu/first_hour.sh --device cpu --tiny     # the same items on any machine, small
 #
-# It ends at the first step that fails; what each found is in runs/first_hour. What is expected
+# It ends at the first step that fails; what each found is in a folder of runs/first_hour. What is expected
 # below is an estimate for an H100: nothing of it has run on a GPU.
 set -eo pipefail
 export PYTHONUNBUFFERED=1 PYTHONPATH=.
-out=runs/first_hour
-mkdir -p $out
+out=runs/first_hour/$(date +%m%d-%H%M%S)
+mkdir -p "$out"
 step() {                                           # step NUMBER ITEM...
     local number=$1; shift
     python -m tests.gpu.gpu_check "${how[@]}" --out $out/check.jsonl --only "$@" | tee "$out/$number.txt"

@@ -80,13 +80,13 @@ def test_a_run_equals_another(folder, seen, name, other):
 
 
 def test_memory_that_runs_out(seen):
-    """Fewer rows are sampled at once, also where a gradient's memory is in the way. A gradient that
-    does not fit ends the run.
+    """Fewer rows are sampled at once, unless memory of a gradient is in the way: that is given
+    back. A gradient that does not fit ends the run.
     """
     for name in ("halved", "cached"):
         code, said = seen[f"{name}/cuda"]["result"]
         assert code == 0
-        assert "out of memory" in said
+        assert ("out of memory" in said) == (name == "halved")
     assert seen["full/cuda"]["graphs"]["replays"] > 0
     refused(seen["full/cuda"]["result"], "memory")
 
@@ -122,6 +122,16 @@ def test_demonstrations_in_bfloat16(folder, seen):
     for name in ("loss", "grad_norm"):
         apart = abs(ours[name] / theirs[name] - 1)
         assert 1e-6 < apart < 8 * torch.finfo(torch.bfloat16).eps
+
+
+def test_ragged_prompts_that_are_recomputed(seen):
+    """In bfloat16, where the trial of a kernel may not be among what a layer saves."""
+    assert not seen["recomputed/cuda"]["error"]
+
+
+def test_an_error_in_the_first_call_of_a_shape(seen):
+    """The streams wait for each other then as well."""
+    assert not seen["broken off"]["error"]
 
 
 @pytest.mark.parametrize("name", settings.ITEMS)

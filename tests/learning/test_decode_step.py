@@ -88,6 +88,7 @@ def test_at_the_edge_of_a_block(step):
 def gpu(monkeypatch):
     """A stand-in for a GPU: the names of CUDA that graphs use."""
     monkeypatch.setattr(CudaGraph, "failed", False)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 1))
     for name in ("CUDAGraph", "Stream", "stream", "current_stream", "MemPool", "use_mem_pool"):
         monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     return torch.device("cuda")

@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 import torch
 
+from maxrl.learning.policy import MARGIN
 from maxrl.models import transformer
 from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.transformer import TransformerConfig
@@ -136,7 +137,8 @@ def test_a_budget_changes_no_rollout(monkeypatch):
     assert max(sizes) < 20 * 20 * token, "there were never 20 rows of 20 tokens"
     # The peak, divided by the rows at the start.
     logits = 32 * LOGIT_BYTES
-    assert max(sizes) / 20 < reference.row_bytes <= max(sizes) / 20 + logits
+    copies = 8 * token  # of a prefix of 8 tokens, in a narrow group
+    assert max(sizes) / 20 < reference.row_bytes <= max(sizes) / 20 + logits + copies
     row = 20 * token + logits
     waves = []
     for rows in (20, 15, 9, 4, 2, 0.01):
@@ -158,7 +160,7 @@ def test_a_budget_counts_the_sort_of_top_p():
     for top_p, attempts in ((1.0, 1), (0.5, 2)):
         policy.kv_memory_gb = 0
         reference = policy.rollout(examples, 4, top_p=top_p)
-        policy.kv_memory_gb = 8 * row / GIB
+        policy.kv_memory_gb = 8 * row / MARGIN / GIB
         with mock.patch.object(sampler, "prefill", wraps=sampler.prefill) as prefills:
             tiny.same(policy.rollout(examples, 4, top_p=top_p), reference)
         assert prefills.call_count == attempts
@@ -181,7 +183,7 @@ def asked(monkeypatch):
 
 @pytest.mark.parametrize("share", (2, 0.9, 0.6, 0.35, 0.1, 1e-6))
 def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
-    """A step begins with at most rows x budget / peak of the last one, and throws nothing away.
+    """A step begins with at most .95 rows x budget / peak of the last one, and throws nothing away.
     What there is room for changes no rollout, in the first step or later."""
     monkeypatch.setattr(Cache, "BLOCK", 4)
     given = tiny.examples("UP", "DOWN LEFT", "WALL", "GOAL"), 4
@@ -192,7 +194,7 @@ def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
     asked.clear()
     for i, (step, reference) in enumerate(zip((3, 3, 3, 4), expected)):
         before = len(asked)
-        fitting = budget / policy.row_bytes if i else 16
+        fitting = MARGIN * budget / policy.row_bytes[()] if i else 16
         rollouts = policy.rollout(*given, step=step)
         tiny.same(rollouts, reference)
         calls = asked[before:]
@@ -204,6 +206,37 @@ def test_the_rows_that_fit_are_remembered(share, asked, monkeypatch):
         if i and step == 3:
             assert all(done for _, done in calls)
     assert asked[0][1] == (share >= 1)
+
+
+def test_other_ways_of_drawing_are_remembered_apart(asked, monkeypatch):
+    """An evaluation at another temperature, with longer responses, does not plan the next step."""
+    monkeypatch.setattr(Cache, "BLOCK", 4)
+    given = tiny.examples("UP", "DOWN LEFT", "WALL", "GOAL"), 4
+    policy = tiny.policy(kv_memory_gb=1)
+    whole = policy.rollout(*given, step=3).row_bytes
+    policy.kv_memory_gb = 0.7 * 16 * whole / GIB
+    policy.rollout(*given, step=3)
+    planned = dict(policy.row_bytes)
+    policy.rollout(*given, temperature=0.2)
+    asked.clear()
+    policy.rollout(*given, step=3)
+    assert policy.row_bytes[()] == planned[()]
+    assert len(policy.row_bytes) == 2
+    assert all(done for _, done in asked)
+
+
+def test_copies_of_a_prefix_count():
+    """Groups beyond the prompts have keys and values of a prefix of their own."""
+    kv = torch.zeros(2, 1, 3, 2), torch.zeros(2, 1, 3, 2)
+    cache = Cache([kv], torch.tensor([3, 3]), 4)
+    cache.reserve(1)
+    rows = 8 * Cache.BLOCK * cache.token_bytes
+    assert cache.peak == rows
+    # Of the second prompt four rows, in two groups.
+    cache.select(torch.tensor([[0, 1], [4, 5], [6, 7]]), regrouped=True)
+    cache.peak = 0
+    cache.reserve(Cache.BLOCK + 1)
+    assert cache.peak == 6 * 2 * Cache.BLOCK * cache.token_bytes + 3 * cache.token_bytes
 
 
 def test_without_a_budget_the_rows_count(asked):

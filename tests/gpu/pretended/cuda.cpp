@@ -354,7 +354,7 @@ void replay(int64_t id) {
   }
 }
 int64_t in_pools() { int64_t sum = 0; for (auto& [key, amount] : amounts) sum += key.pool ? amount.reserved : 0; return sum; }
-std::vector<int64_t> numbers() { return {now, peak, reserved, most_reserved, in_pools(), operations}; }
+std::vector<int64_t> numbers() { return {now, peak, reserved, most_reserved, in_pools(), operations, limit}; }
 void reset(int64_t new_limit) { peak = now; most_reserved = reserved; if (new_limit >= 0) limit = new_limit; }
 void name_sets(std::string kind, std::vector<std::string> names) {
   auto& chosen = kind == "mixing" ? mixing : kind == "absent" ? absent : kind == "shapes" ? shapes : random_order;

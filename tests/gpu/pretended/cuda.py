@@ -326,6 +326,10 @@ def install(limit_gib: float = 0.0):
             raise RuntimeError(f"CUDA error: invalid device ordinal ({wanted})")
         USED["device"] = True
 
+    def mem_get_info(*_):
+        most = device.numbers()[-1] or total
+        return most - device.numbers()[2], most
+
     replaced = {name: just(value) for name, value in fixed.items()} | {
         "Stream": Stream, "Event": Event, "CUDAGraph": CUDAGraph, "stream": stream,
         "set_stream": set_stream, "MemPool": MemPool, "use_mem_pool": use_mem_pool,
@@ -340,7 +344,7 @@ def install(limit_gib: float = 0.0):
         "memory_allocated": number(0), "memory_reserved": number(2),
         "max_memory_allocated": number(1), "max_memory_reserved": number(3),
         "reset_peak_memory_stats": lambda *_: device.reset(-1),
-        "mem_get_info": lambda *_: (total - device.numbers()[2], total),
+        "mem_get_info": mem_get_info,
     }  # fmt: skip
     for name, value in replaced.items():
         setattr(torch.cuda, name, value)

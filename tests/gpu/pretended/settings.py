@@ -31,11 +31,12 @@ import train
 from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.config import Config
-from maxrl.models import checkpoint
+from maxrl.models import checkpoint, varlen
 from maxrl.models.cache import Cache
 from maxrl.run import build, cli
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling import sampler
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.sampler import decode_step
 from maxrl.system import distributed
 from maxrl.tasks.base import ImageBatch
@@ -73,7 +74,7 @@ def even(completions, number):
     return [len(c) % 2 if n % 4 else None for c, n in zip(completions, number)]
 """
 ROWS = "a=supervised/cpu b=graphs/cpu c=lora/cpu --prompts 3 --samples 4 --k 1,2"
-MANY = "--rollouts 12 --micro-batch-tokens 80"
+MANY = "--rollouts 32 --micro-batch-tokens 40"
 LONG = "--steps 30 --prompts 2 --eval-every 0"
 ONE_WAY = {"unordered": True, "unfinished": False}  # whether the default stream waits
 # On which device the first two steps are, and on which the rest.
@@ -153,6 +154,29 @@ def low(device: str):
     torch.set_default_dtype(torch.float32)
     words = "--precision bfloat16" if device == "cuda" else ""
     run(f"{SFT} {words}", f"low/{device}", device)
+
+
+def recomputed():
+    """Layers that are recomputed, behind ragged prompts in bfloat16; the trial of a kernel has not
+    been made yet."""
+    torch.set_default_dtype(torch.float32)
+    varlen.passes.cache_clear()
+    words = f"{SFT} --precision bfloat16 --gradient-checkpointing true"
+    run(words, "recomputed/cuda", "cuda")
+
+
+def broken_off():
+    """A step of sampling that runs out of memory after it has written."""
+    state = torch.zeros(3, device="cuda")
+
+    def step():
+        state.add_(1)
+        raise torch.OutOfMemoryError("no room")
+
+    graph = CudaGraph(step, torch.device("cuda"))
+    with contextlib.suppress(torch.OutOfMemoryError):
+        graph(torch.Size([1]))
+    return (state + 1).tolist()
 
 
 def waits_of(default: bool):
@@ -255,12 +279,14 @@ def settings() -> dict:
     for name, default in ONE_WAY.items():
         calls[name] = waits_of(default)(partial(run, "", name, "cuda"))
     calls["many/cpu"] = partial(run, MANY, "many/cpu", "cpu")
-    calls["halved/cuda"] = partial(short_of_memory, "halved", MANY, 0.68)
+    calls["halved/cuda"] = partial(short_of_memory, "halved", MANY, 0.6)
     calls["full/cuda"] = partial(short_of_memory, "full", "", 0.5)
     calls["cached/cuda"] = partial(short_of_memory, "cached", "", 2, cached=True)
     calls["eval"] = lambda: scripts(evaluation, ROWS)
     calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-p .9 --temperature .7")
     calls["low_precision"] = low_precision.every_call
+    calls["recomputed/cuda"] = recomputed
+    calls["broken off"] = broken_off
     calls["rank"] = lambda: in_a_group(lambda: printed(evaluation, ROWS, "cuda"))
     return calls | {name: partial(well, item) for name, item in ITEMS.items()}
 

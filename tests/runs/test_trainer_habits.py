@@ -130,6 +130,26 @@ def test_callbacks_that_are_never_called_are_said(new):
             new(wrong, output_dir="three")
 
 
+def test_a_control_that_is_returned(new):
+    """It takes the place of the one given, as in transformers."""
+
+    class Returning(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **named):
+            return transformers.TrainerControl(should_training_stop=state.global_step == 2)
+
+    trainer = new([Returning()], max_steps=4)
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+@pytest.mark.parametrize(
+    "value", ["no_shard", "offload", "full_shard offload", "hybrid_shard", "x"]
+)
+def test_another_kind_of_sharding(new, value):
+    with pytest.raises(UsageError, match="fsdp"):
+        new(fsdp=value)
+
+
 def test_early_stopping_of_transformers(new):
     """It ends after as many evaluations without a better one as its patience allows; "better" is
     that of transformers' rule for the metric."""
@@ -277,6 +297,8 @@ def test_what_is_not_here_is_said(new):
         with pytest.warns(UserWarning, match=f"has no {path.split('.')[-1]}"):
             found = asked(trainer, path)
         assert not found and not [*found(1, name=2).metrics["loss"]]
+        assert f"{found:.2f} {float(found) + 1}" and not found > 3
+        assert os.path.join(found, "x") == "x"
         found.padding_side = "left"
     assert trainer.reward_funcs == [digit]
 

@@ -65,7 +65,10 @@ class Around(Scripted):
         named["model"] = self.policy and self.policy.model
         for one in self.callbacks:
             method: Any = getattr(one, event, Nothing())
-            method(self.args, self.state, self.control, **named)
+            answer = method(self.args, self.state, self.control, **named)
+            # A control that is returned takes the place of the one given.
+            if getattr(answer, "should_training_stop", False):
+                self.control.should_training_stop = True
 
     def log(self, logs: dict[str, float], *given: object) -> None:
         """Add an entry to state.log_history."""

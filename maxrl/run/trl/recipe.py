@@ -15,6 +15,9 @@ from maxrl.system.errors import UsageError
 ESTIMATORS = {"mean": "maxrl", "group": "grpo", "none": "dr_grpo", True: "grpo", False: "dr_grpo"}
 AGGREGATIONS = {"dapo": "token", "bnpo": "token", "grpo": "sequence", "dr_grpo": "constant"}
 SCHEDULES = {"constant_with_warmup": "constant"} | {n: n for n in ("linear", "cosine", "constant")}
+WRAPPED = ("full_shard", "auto_wrap")
+SHARDS: dict[Any, bool] = dict.fromkeys((None, "", (), False), False)
+SHARDS |= dict.fromkeys((True, "full_shard", " ".join(WRAPPED), WRAPPED[:1], WRAPPED), True)
 OPTIMIZERS = {"adamw_torch_fused": "adamw", "adamw_torch": "adamw", "sgd": "sgd"}
 
 
@@ -126,7 +129,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         max_grad_norm=args.max_grad_norm or 1e9,
         device="cpu" if args.use_cpu else "auto",
         precision={None: "auto", True: "bfloat16", False: "float32"}[args.bf16],
-        shard=bool(args.fsdp),
+        shard=chosen(args, "fsdp", SHARDS),
         eval_every=batch.every(args.eval_strategy, args.eval_steps or args.logging_steps),
         eval_from=batch.after(args.eval_delay),
         eval_prompts=validation,

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,16 +14,33 @@ from maxrl.system.arguments import near
 MAIN = "is_main_process is_world_process_zero should_log should_save"
 
 
-class Nothing(dict):
-    """Stands for what is not here: it is empty, has every attribute and item and does nothing."""
+class Nothing(float):
+    """Stands for what is not here: no number, an empty list or path, with every attribute and item,
+    and a function that does nothing.
+    """
 
-    def __missing__(self, name: str) -> "Nothing":
-        return self
-
-    __getattr__ = __missing__
+    def __new__(cls) -> "Nothing":
+        return super().__new__(cls, "nan")
 
     def __call__(self, *given: object, **named: object) -> "Nothing":
         return self
+
+    def __getattr__(self, name: str) -> "Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, name: object) -> "Nothing":
+        return self
+
+    def __iter__(self) -> Iterator:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __fspath__(self) -> str:
+        return ""
 
 
 class Scripted:

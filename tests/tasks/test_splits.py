@@ -107,6 +107,12 @@ strain/0.jsonl |
 conTesté.jsonl |
 dataset.jsonl |
 testament.jsonl |
+GSM8KTrain.jsonl | train
+MATHTest.jsonl | test
+XVal.jsonl | validation
+TRAINset.jsonl | train
+holdout.jsonl |
+my_held-out.jsonl |
 """
 
 
@@ -154,6 +160,43 @@ def test_a_refusal_names_what_is_unclear(files, named):
     lay(*files.split())
     with pytest.raises(FileNotFoundError, match=named):
         prompts("train")
+
+
+@each(
+    "files",
+    """
+gsmtrain.jsonl gsmtest.jsonl
+traingsm.jsonl testgsm.jsonl
+trains.jsonl tests.jsonl
+TRAINmath.jsonl TESTmath.jsonl
+GSM8KTRAIN.jsonl GSM8KVAL.jsonl
+mytraining1.jsonl mytraining2.jsonl mydev3.jsonl
+math.jsonl mathtest.jsonl
+math.jsonl math_tests.jsonl
+math.jsonl holdout.jsonl
+math.jsonl mathholdout.jsonl
+train.jsonl train_heldout.jsonl
+""",
+)
+def test_letters_that_tell_files_apart_are_no_set(files):
+    """Only a split has such files, so they are not all trained on."""
+    lay(*files.split())
+    with pytest.raises(FileNotFoundError, match=files.split()[-1]):
+        prompts("train")
+
+
+@each(
+    "files",
+    """
+latest.jsonl contest.jsonl
+strain.jsonl valley.jsonl
+math1.jsonl math2.jsonl
+device.jsonl evaluate.jsonl
+""",
+)
+def test_words_with_such_letters_are_a_set(files):
+    lay(*files.split())
+    assert prompts("train") == rows(files.split())
 
 
 def test_a_file_or_folder_that_is_named_is_read():

@@ -231,6 +231,27 @@ def test_a_clone_whose_readme_lists_its_files(files, read):
             prompts("train")
 
 
+@each(
+    "train, other",
+    """
+DIR | DIR/b.jsonl
+DIR | link
+DIR/b.jsonl | DIR
+link/b.jsonl | DIR/b.jsonl
+DIR | link/a.jsonl
+""",
+)
+def test_no_file_is_of_two_splits_under_two_names(train, other):
+    """One name for both says so; neither of them is read before that is seen."""
+    lay("a.jsonl", "b.jsonl")
+    Path("link").symlink_to("DIR")
+    for split in ("train", "validation"):
+        with pytest.raises(FileNotFoundError, match=r"DIR/[ab].jsonl"):
+            load_task("prompts", split, train=train, validation=other)
+    assert len(load_task("prompts", "train", train="DIR/a.jsonl", validation="link/b.jsonl")) == 2
+    assert len(load_task("prompts", "train", train="DIR/a.jsonl", validation="DIR/a.jsonl")) == 2
+
+
 def test_links_are_followed_and_broken_ones_are_named():
     lay("elsewhere/0.jsonl", "there/test.jsonl")
     Path("DIR/there/train").symlink_to("../elsewhere")

@@ -16,7 +16,7 @@ WORDS = {
     # No split that is asked for, so such files are of none.
     "holdout": "hold[-_ ]?out|held[-_ ]?out",
 }
-SHARD = re.compile(r"-\d{5}-of-(\d{5})")
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
 
 
 def data_files(name: str, split: str, alone: bool = True) -> list[Path]:
@@ -73,12 +73,12 @@ def files_in(folder: Path, split: str, alone: bool = True) -> list[Path]:
         alike = {re.sub(f"(?:{'|'.join(WORDS.values())})s?", "", name) for name in letters}
         told = alone and not listed and len(alike) == len(letters)
     if len(sets) == 1 and told:
-        numbered = [found for file in mine if (found := SHARD.search(file.name))]
-        totals = {int(found[1]) for found in numbered}
-        if numbered and totals != {len(mine)}:
+        shards = [(int(found[2]), int(found[1])) for f in mine if (found := SHARD.search(f.name))]
+        if shards and sorted(shards) != [(len(mine), number) for number in range(len(mine))]:
+            said = ", ".join(f"{number} of {total}" for total, number in sorted(shards)[:9])
             raise FileNotFoundError(
-                f"{folder} has {len(mine)} files for {split}, whose names say "
-                f"{' and '.join(map(str, sorted(totals)))}: complete them, or name a file"
+                f"{folder} has {len(mine)} files for {split}, whose names say {said}: complete "
+                "them, or name a file"
             )
         return [folder / file for file in mine]
     shown = sorted(map(str, sets.values() if len(sets) > 1 else mine or files))

@@ -353,6 +353,9 @@ SHARDS = """
 train-00000-of-00003.parquet
 train-00000-of-00001.parquet train-00000-of-00002.parquet train-00001-of-00002.parquet
 train-00000-of-00002.parquet train-00001-of-00003.parquet
+train-00000-of-00002.parquet train-00000-of-00002-1.parquet
+train-00000-of-00002-a9d.parquet train-00000-of-00002-b8c.parquet
+train-00001-of-00002.parquet train-00002-of-00002.parquet
 """
 
 

@@ -62,7 +62,7 @@ DECIMAL = re.compile(r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[
 RUN = r"(?:(?<!\.)\.)?[0-9]++(?:[.,][0-9]++)*(?![.,]?[0-9])"
 # Powers of ten.
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-SCALES |= {"mn": 6, "bn": 9, "lakh": 5, "crore": 7}
+SCALES |= {"mn": 6, "bn": 9, "tn": 12, "lakh": 5, "crore": 7}
 LETTER_SCALES = {"k": 3, "K": 3, "M": 6, "B": 9}
 # Sign, whole part, numerator, denominator or exponent, and scale, of which a letter follows the
 # digits at once (5 K are kelvins); the hyphen at the end is that of 18-year-old.
@@ -79,9 +79,10 @@ GAP = re.compile(
 )
 SEPARATES = re.compile(rf"[{LETTER},;]")
 SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")
+BOUND = re.compile(r"[<>≤≥]|\\[lg](?:eq?|t)(?![A-Za-z])")
 COUNTS = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen"
-    "|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million|billion|dozen|half"
+    "(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen"
+    "|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million|billion|dozen|half)"
 )
 PARTS = (
     "(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]+teen|[a-z]+tie|hundred|thousand"
@@ -93,9 +94,11 @@ MONTHS = "(?:January|February|March|April|May|June|July|August|September|October
 CHANGES = re.compile(
     rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
     rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
-    r"|twice|double|triple|thrice|quadruple|pi|not|minus|plus|negative|below zero|negation"
-    r"|root|(?:square|cube|reciprocal|inverse|opposite|complement) of|log|logarithm|ln|lg|sqrt"
-    r"|(?:arc|a)?(?:sin|cos|tan)h?|(?:co)?(?:sine|tangent)|exp|factorial"
+    r"|halved|twice|thrice|(?:double|triple|quadruple)d?|tens|pi|not|minus|plus|negative|negation"
+    r"|below zero|in debt|(?:loss|debt|deficit) of|at (?:most|least)|inverse|root"
+    r"|or (?:more|less|fewer|greater|higher|lower|over|above|under|below)"
+    r"|s (?:square|cube|half)|(?:square|cube|reciprocal|opposite|complement) of|log|logarithm|ln|lg"
+    r"|sqrt|(?:arc|a)?(?:sin|cos|tan)h?|(?:co)?(?:sine|tangent)|exp|factorial"
     r"|absolute value|floor|ceiling|rounded|choose|to the power|base|binary|octal|hex|hexadecimal"
     r"|mod|modulo|multiplied|divided"
     rf"|(?:times|by|over|point) (?:{COUNTS}))"
@@ -105,6 +108,9 @@ CHANGES = re.compile(
 POWERS = re.compile(
     rf"(?: ?(?i:squared|cubed|scores?|{PARTS}(?![ -]grade))|[abfjoq-rt-w])(?![{LETTER}])"
 )
+
+# And these directly before it only: 5 cookies left over are 5.
+BEFORE = re.compile(r"\b(?<!left )(?i:than|under|below|over|above|up to|percent of) *$")
 
 PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 STYLES = r"text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf"
@@ -140,7 +146,7 @@ REWRITE = {
     r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?": " ",
     r"°|\\(?:text)?degree(?![A-Za-z])|\\mu(?= *\{)|[kM]?\}? ?(?:[ΩΩ]|\\Omega(?![A-Za-z]))": " ",
     # £5m and $5 K are no length and no temperature.
-    r"(?<=[$£€¥₹])([0-9.,]+) ?m(?![A-Za-z])": r"\1M",
+    r"(?<=[$£€¥₹])([0-9.,]+) ?[mb](?![A-Za-z])": lambda amount: amount[0].upper(),
     r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))": r"\1",
     r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])": " ",
     r"\s+": " ",
@@ -227,6 +233,7 @@ def read_number(text: str) -> Fraction | None:
     readable = all(GAP.fullmatch(gap) for gap in gaps)
     separated = all(SEPARATES.search(gap) for gap in gaps[1:-1])
     changed = any(map(CHANGES.search, gaps)) or any(map(POWERS.match, gaps[1:]))
+    changed |= any(map(BEFORE.search, gaps[:-1]))
     return values.pop() if readable and separated and not changed else None
 
 
@@ -235,11 +242,11 @@ def read_number(text: str) -> Fraction | None:
 # What stands before a number with words, or between a number and its unit.
 UNIT = re.compile(
     rf"(?<![{LETTER}0-9)}}\\])[{LETTER}]{{2,}}"
-    rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:st|nd|rd|th|eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
+    rf"|(?<=[0-9])(?:[{LETTER}]{{4,}}|(?:st|nd|rd|th|[mbt]n|eV|Hz|Pa|[kMGmcnµμ][gmsJNWVALl])(?![{LETTER}]))"
     rf"|(?:(?<=[ ~{{,°])[dghlmsu]|(?<=[ ~{{,°0-9])[ACFHJKLNTVWÅ]|circ ?\}}?[CF])(?![{LETTER}])"
     r"|(?<=[0-9.])[eE](?=[-+]?[0-9])|[0-9] +[0-9]+ ?/|[0-9],?\\[,!;: ][0-9]|[0-9] ?[x×*] ?10 ?\^"
     r"|[¼-¾⅐-⅞€£¥₹¢Ω]|\\(?:Omega|(?:text)?degree)"
-    r"|(?:\$ ?[0-9.,]+ ?k|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
+    r"|(?:\$ ?[0-9.,]+ ?[kmb]|[0-9][KMB])(?![A-Za-z])|[A-Z]\\?\$ ?[0-9]"
 )
 # What stands around an answer.
 FRAME = {
@@ -275,15 +282,23 @@ WORDS = re.compile(
 WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}(?:\^\{?[23]\}?)?[.,:;!?]*"
 UNCLEAR = re.compile(
     rf"(?<!\S){WORD}(?=\s+\S)|(?<=\S\s){WORD}(?!\S)|^(?:\\\w+\{{)?(?i:{COUNTS})\}}?$"
-    r"|0x[0-9A-Fa-f]|[0-9]\.[0-9]+\.[0-9]"
-    # Groups of digits: of three or lakhs, or with a decimal comma.
-    r"|^[-−]?[0-9]++(?: [0-9]++)+$|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
+    rf"|(?i:(?:{COUNTS}|[0-9])[-‐-―](?:{COUNTS}|{PARTS}|first|second|quarter|halve)s?(?![a-z]))"
+    r"|0[xXbBoO][0-9A-Fa-f]|\b(?i:binary|octal|hex|hexadecimal)\b|[0-9]\.[0-9]+\.[0-9]"
+    # Groups of digits, dates, telephone numbers, ranges, and feet; mixed numbers, or two.
+    r"|^[-−+(]*[0-9]++\)?(?:[- ‐-―][0-9]++)+$|^[0-9]++/[0-9]++/[0-9]++$|[0-9] ?['′’] ?[0-9]"
+    r"|[0-9] and (?:[0-9]+ ?/|\\[dtc]?frac|[¼-¾⅐-⅞])"
+    r"|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
     r"|[0-9][. ][0-9]{3},[0-9]"
 )
 # A choice and its value, as (A) 5: the right response may be either. A time of the day.
 CHOICE = re.compile(
     r"[( ]*(?:[A-Za-z] ?[).:]+|[0-9]\)) +(?:\w|\\(?:sqrt|pi)(?![a-z]))"
     r"|(?i:[0-9:. ]+[ap]\.?m\b)"
+)
+# One thousand or one, beside a currency of those who group digits with points.
+POINTED = re.compile(
+    r"(?:€|\bEUR|R\\?\$|\b(?i:kr|rp)\.?)(?: |\\,|~)*[0-9]{1,3}\.[0-9]{3}(?![0-9])"
+    r"|(?<![0-9.,])[0-9]{1,3}\.[0-9]{3}(?: |\\,|~)*\\?(?:€|(?i:eur(?:os?)?|kr)\b)"
 )
 
 
@@ -322,7 +337,7 @@ def answer_in(text: str) -> str:
         name = before or (name if joined else "")
         found = [*found, answer] if joined else [answer]
         last = end
-    return ", ".join(map(result, found)) or result(text)
+    return result(", ".join(map(result, found)) or text)
 
 
 def result(text: str) -> str:
@@ -339,12 +354,17 @@ def result(text: str) -> str:
     # No calculation comes to an unknown: 5 = x.
     if equals and not (UNKNOWN.search(last) or OPERATION.search(last) and UNKNOWN.search(after)):
         text = after.strip()
+    # Nothing says which of several equations is the answer; two bounds are one set.
+    sides = [part for part in SEVERAL.split(text) if "=" in part or BOUND.search(part)]
+    both = BOUND.search(text) and re.search(r"\band\b", text)
+    if len(sides) > 1 and (both or any(map(unnamed, sides))):
+        return ""
     if unnamed(text):
         return text
     plain = plainly(text)
     # No formula is picked out of words.
     number = read_number(text) if UNIT.search(text) and not FORMULA.search(text) else None
-    choice = CHOICE.match(plain)
+    choice = CHOICE.match(plain) or POINTED.search(text)
     if number is not None and not choice:
         return str(number)
     unclear = choice or UNCLEAR.search(text)

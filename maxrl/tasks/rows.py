@@ -1,10 +1,12 @@
 """Data sets of one's own: rows with the columns that a task needs, under the names it knows."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from maxrl.system.files import DataError, checksum
@@ -43,6 +45,7 @@ def read_rows(
         texts = [text for text in named.values() if isinstance(text, str) and text]
         paths = [os.path.abspath(text) for text in texts]
         files = data_files(data, split, alone=paths.count(os.path.abspath(data)) == 1)
+        check_apart(named, split, files)
         found = [(row, where) for file in files for row, where in read_table(file)]
         digest = " ".join(map(checksum, files))
     else:
@@ -54,6 +57,24 @@ def read_rows(
         row = checked_row(row, prompt, where)
         rows.append(answered(row, where) if answers else row)
     return rows, digest
+
+
+def check_apart(named: Mapping[str, str | Sequence[dict]], split: str, files: list[Path]) -> None:
+    """FileNotFoundError if another split, named otherwise, reads one of these files too."""
+    for other, data in named.items():
+        if not isinstance(data, str) or not os.path.exists(data):
+            continue
+        if os.path.abspath(data) == os.path.abspath(str(named[split])):
+            continue
+        shared: set[Path] = set()
+        # What is wrong with the files of the other split is said where they are read.
+        with contextlib.suppress(FileNotFoundError):
+            resolved = {file.resolve() for file in data_files(data, other)}
+            shared = resolved.intersection(file.resolve() for file in files)
+        if shared:
+            raise FileNotFoundError(
+                f"{split} and {other} both read {min(shared)}: name files or folders apart"
+            )
 
 
 def written(value: object) -> str:

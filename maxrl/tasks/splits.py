@@ -10,11 +10,13 @@ FILES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")  # how files of rows 
 # Other files that end so, and the words for a split, as in Hugging Face's datasets (data_files.py).
 NO_ROWS = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json")
 WORDS = {
-    "train": "train|training",
+    "train": "training|train",
     "validation": "validation|valid|val|dev",
-    "test": "test|testing|eval|evaluation",
+    "test": "testing|test|evaluation|eval",
+    # No split that is asked for, so such files are of none.
+    "holdout": "hold[-_ ]?out|held[-_ ]?out",
 }
-SHARD = re.compile(r"-\d{5}-of-(\d{5})")
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
 
 
 def data_files(name: str, split: str, alone: bool = True) -> list[Path]:
@@ -52,8 +54,9 @@ def files_in(folder: Path, split: str, alone: bool = True) -> list[Path]:
     """Return the files of a split in a folder: those whose names have a word for it.
 
     Without a word for any split these are all files, for one split alone. FileNotFoundError for a
-    name with words of two splits, and for files in several folders or formats: several sets, or one
-    set twice.
+    name with words of two splits, for names that are alike but for letters that say a split, as
+    gsmtrain and gsmtest, and for files in several folders or formats: several sets, or one set
+    twice.
     """
     names = map(Path, glob.glob("**", root_dir=folder, recursive=True))
     files = sorted(name for name in names if has_rows(folder, name))
@@ -66,14 +69,16 @@ def files_in(folder: Path, split: str, alone: bool = True) -> list[Path]:
     sets = {set_of(file, split, listed): file for file in reversed(mine)}
     told = all(len(splits[file]) == 1 for file in mine)
     if wordless:
-        told = alone and not listed
+        letters = {re.sub(r"[\W\d_]", "", str(file).lower()) for file in files}
+        alike = {re.sub(f"(?:{'|'.join(WORDS.values())})s?", "", name) for name in letters}
+        told = alone and not listed and len(alike) == len(letters)
     if len(sets) == 1 and told:
-        numbered = [found for file in mine if (found := SHARD.search(file.name))]
-        totals = {int(found[1]) for found in numbered}
-        if numbered and totals != {len(mine)}:
+        shards = [(int(found[2]), int(found[1])) for f in mine if (found := SHARD.search(f.name))]
+        if shards and sorted(shards) != [(len(mine), number) for number in range(len(mine))]:
+            said = ", ".join(f"{number} of {total}" for total, number in sorted(shards)[:9])
             raise FileNotFoundError(
-                f"{folder} has {len(mine)} files for {split}, whose names say "
-                f"{' and '.join(map(str, sorted(totals)))}: complete them, or name a file"
+                f"{folder} has {len(mine)} files for {split}, whose names say {said}: complete "
+                "them, or name a file"
             )
         return [folder / file for file in mine]
     shown = sorted(map(str, sets.values() if len(sets) > 1 else mine or files))
@@ -94,9 +99,10 @@ def has_rows(folder: Path, name: Path) -> bool:
 def splits_in(name: str) -> list[str]:
     """Return the splits that a name or path has words for.
 
-    A word is trainset or mathTrain too, but no part of another one, as of contest or trained.
+    A word is trainset, mathTrain or MATHTrain too, but no part of another one, as of contest or
+    trained.
     """
-    name = re.sub("(?<=[a-z])(?=[A-Z])", "-", name)
+    name += " " + re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)
     word = r"(?<![^\W\d_])({})(set|data)?(?![^\W\d_])"
     return [split for split in WORDS if re.search(word.format(WORDS[split]), name, re.IGNORECASE)]
 

@@ -272,6 +272,20 @@ def test_damage_in_parquet():
             prompts(name)
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_floats_of_parquet_have_the_digits_of_their_precision(kind):
+    """As those of arrays have; a missing one is missing, and NaN is."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    values = np.array([0.1, 2.5, 1e-3, 0, np.nan], kind)
+    answers = pa.array([*values, None], pa.from_numpy_dtype(kind), from_pandas=False)
+    table = pa.table({"prompt": [*"abcdef"], "answer": answers})
+    pyarrow.parquet.write_table(table, "a.parquet")
+    task = load_task("prompts", "train", train="a.parquet")
+    assert [task[i].answer for i in range(6)] == ["0.1", "2.5", "0.001", "0", "", ""]
+
+
 def test_parquet_without_its_package(monkeypatch):
     Path("a.parquet").write_bytes(b"PAR1")
     for module in ("pyarrow", "pyarrow.parquet"):

@@ -107,6 +107,12 @@ strain/0.jsonl |
 conTesté.jsonl |
 dataset.jsonl |
 testament.jsonl |
+GSM8KTrain.jsonl | train
+MATHTest.jsonl | test
+XVal.jsonl | validation
+TRAINset.jsonl | train
+holdout.jsonl |
+my_held-out.jsonl |
 """
 
 
@@ -156,6 +162,43 @@ def test_a_refusal_names_what_is_unclear(files, named):
         prompts("train")
 
 
+@each(
+    "files",
+    """
+gsmtrain.jsonl gsmtest.jsonl
+traingsm.jsonl testgsm.jsonl
+trains.jsonl tests.jsonl
+TRAINmath.jsonl TESTmath.jsonl
+GSM8KTRAIN.jsonl GSM8KVAL.jsonl
+mytraining1.jsonl mytraining2.jsonl mydev3.jsonl
+math.jsonl mathtest.jsonl
+math.jsonl math_tests.jsonl
+math.jsonl holdout.jsonl
+math.jsonl mathholdout.jsonl
+train.jsonl train_heldout.jsonl
+""",
+)
+def test_letters_that_tell_files_apart_are_no_set(files):
+    """Only a split has such files, so they are not all trained on."""
+    lay(*files.split())
+    with pytest.raises(FileNotFoundError, match=files.split()[-1]):
+        prompts("train")
+
+
+@each(
+    "files",
+    """
+latest.jsonl contest.jsonl
+strain.jsonl valley.jsonl
+math1.jsonl math2.jsonl
+device.jsonl evaluate.jsonl
+""",
+)
+def test_words_with_such_letters_are_a_set(files):
+    lay(*files.split())
+    assert prompts("train") == rows(files.split())
+
+
 def test_a_file_or_folder_that_is_named_is_read():
     """Whatever its own name is: the names inside a folder decide, not those above it."""
     lay("test/train.jsonl", "test/0/0.jsonl", "train_test.jsonl")
@@ -186,6 +229,27 @@ def test_a_clone_whose_readme_lists_its_files(files, read):
     else:
         with pytest.raises(FileNotFoundError, match=files.split()[0]):
             prompts("train")
+
+
+@each(
+    "train, other",
+    """
+DIR | DIR/b.jsonl
+DIR | link
+DIR/b.jsonl | DIR
+link/b.jsonl | DIR/b.jsonl
+DIR | link/a.jsonl
+""",
+)
+def test_no_file_is_of_two_splits_under_two_names(train, other):
+    """One name for both says so; neither of them is read before that is seen."""
+    lay("a.jsonl", "b.jsonl")
+    Path("link").symlink_to("DIR")
+    for split in ("train", "validation"):
+        with pytest.raises(FileNotFoundError, match=r"DIR/[ab].jsonl"):
+            load_task("prompts", split, train=train, validation=other)
+    assert len(load_task("prompts", "train", train="DIR/a.jsonl", validation="link/b.jsonl")) == 2
+    assert len(load_task("prompts", "train", train="DIR/a.jsonl", validation="DIR/a.jsonl")) == 2
 
 
 def test_links_are_followed_and_broken_ones_are_named():
@@ -289,6 +353,9 @@ SHARDS = """
 train-00000-of-00003.parquet
 train-00000-of-00001.parquet train-00000-of-00002.parquet train-00001-of-00002.parquet
 train-00000-of-00002.parquet train-00001-of-00003.parquet
+train-00000-of-00002.parquet train-00000-of-00002-1.parquet
+train-00000-of-00002-a9d.parquet train-00000-of-00002-b8c.parquet
+train-00001-of-00002.parquet train-00002-of-00002.parquet
 """
 
 

@@ -274,7 +274,8 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
         for place, name in enumerate(names):
-            style = {"color": look(name).colour or f"C{place}", "label": look(name).label}
+            style = {"color": look(name).colour or f"C{place}"}
+            style["label"] = look(Path(name).name).label
             with refusing(f"--weights {name}: ", KeyError, TypeError, ValueError):
                 rule = find(name)
                 ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
@@ -289,6 +290,14 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
 
 def comma_list(text: str) -> list[str]:
     return text.split(",")
+
+
+def check_curves(option: str, names: list[str]) -> None:
+    """UsageError if two estimators of a command have one name in its figure."""
+    shown = [Path(name).name for name in names]
+    for name in shown:
+        if shown.count(name) > 1:
+            raise UsageError(f"--{option}: two curves would be called {name}, choose other names")
 
 
 def read_runs(words: list[str]) -> dict[str, list]:
@@ -324,6 +333,7 @@ def main(arguments: list[str]):
     check_least("rollouts", args.rollouts, 1, MOST)
     require(args.out)
     if args.weights:
+        check_curves("weights", args.weights)
         weights(args.weights, args.rollouts, args.out, args.caption)
     else:
         training(read_runs(args.runs), args.out, args.caption, args.panels)

@@ -51,16 +51,24 @@ EXACT_ML = "maximum likelihood"
 # What each outcome is worth: two of eight are right.
 VERDICTS = torch.tensor([1.0] * 2 + [0.0] * 6, dtype=torch.float64)
 WORDS = """
-rloo and so on      every step along the expected gradient of {rollouts} rollouts, the sum over
-                    the thresholds t of gap w(p_t) grad p_t, where p_t = P(reward >= t)
-rloo-sampled        every step along the gradient of {rollouts} rollouts drawn from the policy;
-                    alone for grpo of rewards that are not 0 or 1: no weight holds at a threshold
+rloo and so on      every step along the expected gradient w(p) grad p of {rollouts} rollouts
+rloo-sampled        every step along the gradient of {rollouts} rollouts drawn from the policy
+mean pass rate      p is the probability of a right outcome; its mean over the prompts
+mean log p          what maximum likelihood maximises; 0 if every prompt is always solved
+p of hardest half   the mean pass rate of the half of the prompts that began with the lowest p
+maxrl_order         MaxRL of order T = 4; rloo has T = 1, and maxrl one less than the rollouts
+maximum likelihood  the exact gradient of log p, which no number of rollouts gives
+"""
+WORDS_FOR_REWARDS = """
+rloo and so on      every step along the expected gradient of {rollouts} rollouts, which is the sum
+                    over the thresholds t of gap w(p_t) grad p_t, where p_t = P(reward >= t)
+rloo-sampled        every step along the gradient of {rollouts} rollouts drawn from the policy
+grpo-sampled        without an exact row: its division is no sum over thresholds, so no weight holds
 mean reward         the expected reward, which RLOO maximises; its mean over the prompts
 mean pass rate      p is the probability of the largest reward; its mean over the prompts
-mean log p          the integral of log p_t over t, which maximum likelihood maximises; 0 if every
-                    prompt is always solved
+mean log p          the integral of log p_t over t, which maximum likelihood maximises
 p of hardest half   the mean pass rate of the half of the prompts that began with the lowest p
-maxrl_order         MaxRL of order T = 4; rloo has T = 1, maxrl and tailrl the rollouts less one
+maxrl_order         MaxRL of order T = 4 at every threshold; tailrl has one less than the rollouts
 maximum likelihood  the exact gradient of mean log p, which no number of rollouts gives
 """
 
@@ -165,12 +173,8 @@ def statistics(p: Tensor, worth: Tensor) -> dict[str, Tensor]:
     gaps = worth.unique().diff()  # (J,)
     rate = p[..., -1]  # (..., P)
     hardest = rate[..., : -(-rate.shape[-1] // 2)]  # (..., half of P)
-    values = {
-        "mean reward": worth.min() + p @ gaps,
-        "mean pass rate": rate,
-        "mean log p": p.log() @ gaps,
-        "p of hardest half": hardest,
-    }
+    values = {"mean reward": worth.min() + p @ gaps} if not is_verdicts(worth) else {}
+    values |= {"mean pass rate": rate, "mean log p": p.log() @ gaps, "p of hardest half": hardest}
     return {what: value.mean(dim=-1) for what, value in values.items()}
 
 
@@ -191,8 +195,8 @@ def figure(runs: dict[str, Tensor], worth: Tensor, path: Path):
         # After i steps, of which the first is step 0.
         rows = [{"step": i - 1, **statistics(p, worth)} for i, p in enumerate(rates)]
         # Solid and dashed lines take turns, also where there is no exact one.
-        curves.setdefault(name.removesuffix("-sampled"), [])
-        curves[name] = [rows]
+        curves.setdefault(Path(name.removesuffix("-sampled")).name, [])
+        curves[Path(name).name] = [rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.training(curves, path, panels=[*statistics(rates, worth)])
 
@@ -216,6 +220,7 @@ def main(arguments: list[str]):
         wish = "must be from 0 to 1 and not all equal, such as 0,.25,.6,1"
         raise UsageError(f"--rewards {typed(args.rewards)} {wish}")
     names = args.estimator or ([*METHODS] if is_verdicts(worth) else FOR_REWARDS)
+    plots.check_curves("estimator", names)
     for name in names:
         with refusing(f"--estimator {name}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[name] = find(name)
@@ -226,7 +231,8 @@ def main(arguments: list[str]):
     runs = simulate(200, args.rollouts, args.steps, lr=0.1, seed=0, names=names, worth=worth)
     print(f"after {args.steps} steps, 200 prompts, {args.rollouts} rollouts each")
     print(table(runs, worth))
-    print(WORDS.format(rollouts=args.rollouts))
+    words = WORDS if is_verdicts(worth) else WORDS_FOR_REWARDS
+    print(words.format(rollouts=args.rollouts))
     if args.out:
         figure(runs, worth, args.out / "toy.png")
         print(f"figure: {args.out / 'toy.png'}")

@@ -131,7 +131,7 @@ def test_weights(figure):
     Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")
     names = ["maxrl", "grpo", f"{Path.cwd()}/mine.py:double"]
     fig, shown = figure("--weights", ",".join(names), "--rollouts", "8")
-    assert shown == ["MaxRL", "GRPO", names[2]]
+    assert shown == ["MaxRL", "GRPO", "mine.py:double"]
     for ax in fig.axes:
         solid = [line for line in ax.lines if line.get_linestyle() == "-"]
         dashed = [line for line in ax.lines if line.get_linestyle() == "--"]

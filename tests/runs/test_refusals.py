@@ -159,9 +159,11 @@ maxrl/analysis/plots.py --out w.png | either runs or estimators
 maxrl/analysis/plots.py --weights maxlr --out w.png | no estimator is called 'maxlr'
 maxrl/analysis/plots.py --weights maxrl_order --out w.png | maxrl_order: maxrl_order needs order=
 maxrl/analysis/plots.py --weights rloo --rollouts 1 --out w.png | at least 2 rollouts
+maxrl/analysis/plots.py --weights a/x.py:f,b/x.py:f --out w.png | two curves | x.py:f
 maxrl/analysis/plots.py --weights maxrl --rollouts -2 --out w.png | --rollouts -2
 maxrl/analysis/plots.py --weights maxrl --rollouts 1000000 --out w.png | --rollouts 1000000
 maxrl/analysis/toy.py --estimator maxlr | no estimator is called 'maxlr'
+maxrl/analysis/toy.py --estimator rloo,a/x.py:f,b/x.py:f | two curves | x.py:f
 maxrl/analysis/toy.py --estimator supervised | supervised has no weight
 maxrl/analysis/toy.py --rollouts 3 | order=4
 maxrl/analysis/toy.py --rollouts -1 | --rollouts -1

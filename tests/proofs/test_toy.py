@@ -7,12 +7,24 @@ import torch
 
 from maxrl.analysis import plots, toy
 from maxrl.system.errors import UsageError
-from tests.helpers.tensors import F64, close
+from tests.helpers.tensors import F64, close, seeded
 
 CREDIT = torch.tensor([0, 0.25, 0.6, 1], dtype=F64)
 # With ties, in no order, and not from 0.
 MIXED = torch.tensor([0.9, 0.2, 0.3, 0.2], dtype=F64)
 WORTH = [toy.VERDICTS, CREDIT, MIXED]
+CASES = [(name, toy.VERDICTS) for name in toy.METHODS]
+CASES += [
+    (name, worth)
+    for worth in (CREDIT, MIXED)
+    for name in ("rloo", "reinforce", "tailrl", "maxrl", "maxrl_order", "maxrl_rare")
+]
+
+
+def weigh(name, p, N):
+    """The weights in closed form."""
+    order = {"maxrl_order": 4, "maxrl_rare": N, "maxrl": N - 1, "tailrl": N - 1}.get(name, 1)
+    return (1 - (1 - p) ** order) / p
 
 
 def of_the_formula(m, worth, weights):
@@ -63,6 +75,13 @@ def test_every_step_up_is_as_hard_as_the_others(worth):
     close(p, p[:, -1:] ** (torch.arange(1, J + 1).to(p) / J))
 
 
+@pytest.mark.parametrize("name, worth", [case for case in CASES if case[0] != "grpo"])
+def test_exact_is_the_formula(name, worth):
+    logits = toy.initial_logits(9, worth)
+    found = toy.exact_gradient(logits, worth, name, rollouts=6, **toy.options_of(name))
+    close(found, of_the_formula(logits.softmax(1), worth, lambda p: weigh(name, p, 6)))
+
+
 @pytest.mark.parametrize("worth", WORTH)
 def test_exact_gradient_of_maxrl_without_rollouts_is_that_of_log_p(worth):
     """At every threshold."""
@@ -77,7 +96,7 @@ def test_a_run_is_steps_of_the_formula(worth):
     """Three of them, and what is told after the last."""
     logits = toy.initial_logits(9, worth)
     for _ in range(3):
-        step = of_the_formula(logits.softmax(1), worth, lambda p: (1 - (1 - p) ** 5) / p)
+        step = of_the_formula(logits.softmax(1), worth, lambda p: weigh("maxrl", p, 6))
         logits = logits + 0.1 * step
     size = {"prompts": 9, "rollouts": 6, "steps": 3, "lr": 0.1, "seed": 0}
     found = toy.simulate(**size, names=["maxrl"], worth=worth)["maxrl"][-1]  # (9, J)
@@ -89,6 +108,29 @@ def test_a_run_is_steps_of_the_formula(worth):
     close(told["mean pass rate"], p[:, -1].mean())
     close(told["mean log p"], (p.log() * worth.unique().diff()).sum(1).mean())
     close(told["p of hardest half"], p[:5, -1].mean())
+
+
+def far(name, worth):
+    """How many standard errors the mean of 4,000 sampled gradients is from the exact one."""
+    logits = toy.initial_logits(3, worth)[1:2]
+    sampled = toy.sampled_gradient(logits.expand(4000, -1), worth, name, 8, seeded())
+    exact = toy.exact_gradient(logits, worth, name, rollouts=8, **toy.options_of(name))  # (1, O)
+    assert exact[0, worth.argmax()] > 0
+    se = sampled.std(dim=0) / 4000**0.5
+    return ((sampled.mean(dim=0) - exact[0]).abs() / (se + 1e-12)).max()
+
+
+@pytest.mark.parametrize("name, worth", CASES)
+def test_sampled_gradient_has_the_exact_mean(name, worth):
+    """4,000 copies of a prompt: the sum of gap w(p_t) grad p_t within 5 standard errors."""
+    assert toy.has_weights(worth, name, 8)
+    assert far(name, worth) < 5
+
+
+@pytest.mark.parametrize("worth", [CREDIT, MIXED, torch.tensor([0, 0.5], dtype=F64)])
+def test_grpo_has_no_weight_at_a_threshold(worth):
+    assert not toy.has_weights(worth, "grpo", 8)
+    assert far("grpo", worth) > 5
 
 
 def test_seed_decides_the_samples_alone():

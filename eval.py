@@ -10,7 +10,8 @@ task that the first checkpoint was trained on, or of --task. Sampling is that of
 its training (--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is
 exact, and top-1 accuracy is added. best@k, the expected best reward of k samples, is added where
 rewards are not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose responses end in
-an answer gets a column maj@n: is the most frequent of n answers right?
+an answer gets a column maj@n: is the most frequent of n answers right? Where several answers can be
+right, distinct@n counts the different right ones.
 """
 
 import argparse
@@ -172,7 +173,7 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
     policy.watch = partial(show_tokens, bar)
-    rewards, majority = judge_samples(
+    rewards, answers = judge_samples(
         policy,
         task,
         range(args.prompts),
@@ -184,8 +185,7 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
     )
     counts = is_success(rewards).sum(1).where(judged_prompts(rewards), -1)
     row = {"counts": counts.tolist(), "reward": float(rewards.nanmean())}
-    if majority is not None:
-        row["majority"] = digits(majority)
+    row |= {name: digits(values) for name, values in answers.items()}
     if not are_verdicts(rewards):
         ks = table.powers(args.samples, args.k)
         row["best"] = {str(k): digits(best_at_k(rewards, k)) for k in ks}
@@ -216,7 +216,7 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
             "no prompt has a verdict on all of its samples: the reward functions return None"
         )
     for row in [*rows, guess]:
-        for name in {"counts", "majority", "guess"} & set(row):
+        for name in {"counts", "majority", "distinct", "guess"} & set(row):
             if row[name]:
                 row[name] = np.array(row[name])[judged].tolist()
         for name in {"best", "guess_best"} & set(row):

@@ -118,6 +118,15 @@ def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:
     return np.array(values)
 
 
+def distinct_right(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:
+    """How many different answers to each prompt are right, (P,); arguments as in majority_vote."""
+    counts = []
+    for row, verdicts in zip(answers, _array(right), strict=True):
+        given = {answer for answer, verdict in zip(row, verdicts, strict=True) if verdict}
+        counts.append(len(given - {None}))
+    return np.array(counts, dtype=float)
+
+
 def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     """Mean of one value per prompt (P,), and its standard error: std / sqrt(P), divisor P - 1.
 

@@ -74,7 +74,12 @@ def print_table(results: dict, passes: Sequence[int], against: str):
             columns[f"{column}@{k}"] = {name: values[..., i] for name, values in found.items()}
         if results.get("guess"):
             guesses += map(mean_and_se, guessed(results, passes, measure).T)
-    for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
+    n = results["samples"]
+    fields = {"top1": "top-1", "majority": f"maj@{n}"}
+    # Of a task with one right answer a prompt it would be pass@n again.
+    if any(max(row.get("distinct", [0])) > 1 for row in results["checkpoints"]):
+        fields["distinct"] = f"distinct@{n}"
+    for field, column in fields.items():
         if field in results["checkpoints"][0]:
             columns[column] = over_seeds(results, itemgetter(field))
     names = list(columns[f"pass@{passes[0]}"])

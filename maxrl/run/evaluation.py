@@ -4,10 +4,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.analysis.metrics import best_at_k, exact_pass_at_k, majority_vote, pass_at_k
+from maxrl.analysis.metrics import (
+    best_at_k,
+    distinct_right,
+    exact_pass_at_k,
+    majority_vote,
+    pass_at_k,
+)
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
@@ -29,7 +36,7 @@ def judge_samples(
     seed: int = 0,
     progress: Callable[[int], object] = int,
     **sampling: Any,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Sample and judge. The prompts are divided over the ranks, and every rank returns all results.
 
     policy    of a language model
@@ -43,13 +50,14 @@ def judge_samples(
 
     Returns
     rewards   float64 (len(indices), samples), NaN for a rollout without a verdict
-    majority  whether the answer of most rollouts is right (metrics.majority_vote), float64
-              (len(indices),); None if the task has no `final`
+    answers   {"majority": whether the answer of most rollouts is right (metrics.majority_vote),
+              "distinct": how many different answers are right}, float64 (len(indices),) each; empty
+              if the task has no `final`
     """
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
-    # Of each prompt its rewards and the majority vote, 0 where another rank has it.
-    results = torch.zeros(len(indices), samples + 1, dtype=torch.float64)
+    # Of each prompt its rewards and what its answers are, 0 where another rank has it.
+    results = torch.zeros(len(indices), samples + 2, dtype=torch.float64)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
@@ -57,16 +65,19 @@ def judge_samples(
         examples = [example_of(task, int(indices[position])) for position in positions]
         rollouts = policy.rollout(examples, samples, indices=positions, seed=seed, **sampling)
         rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (positions, samples)
-        results[list(positions), :-1] = rewards
+        results[list(positions), :samples] = rewards
         if task.final:
             answers = []
             for group in task.responses(rollouts):
                 answers.append([task.final(response) for response in group])
-            votes = majority_vote(answers, is_success(rewards))
-            results[list(positions), -1] = torch.from_numpy(votes)
+            right = is_success(rewards)
+            found = [majority_vote(answers, right), distinct_right(answers, right)]
+            results[list(positions), samples:] = torch.from_numpy(np.stack(found, axis=1))
         progress(len(positions))
     results = distributed.sum_tensor(results.to(policy.device)).cpu()
-    return results[:, :-1], results[:, -1] if task.final else None
+    majority, distinct = results[:, samples:].T
+    told = {"majority": majority, "distinct": distinct} if task.final else {}
+    return results[:, :samples], told
 
 
 def judged_prompts(rewards: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from maxrl.system.arguments import near
 from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.user_code import import_object
 from maxrl.tasks.base import Example, Task, example_of
+from maxrl.tasks.countdown import Countdown
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
 from maxrl.tasks.math import Math
@@ -20,6 +21,7 @@ from maxrl.tasks.prompts import Prompts
 TASKS = {
     "maze": Maze,
     "images": Images,
+    "countdown": Countdown,
     "gsm8k": Gsm8k,
     "math": Math,
     "prompts": Prompts,

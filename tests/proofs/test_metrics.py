@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 import statistics
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ import torch
 
 from maxrl.analysis.metrics import (
     best_at_k,
+    distinct_right,
     exact_best_at_k,
     exact_pass_at_k,
     majority_vote,
@@ -230,6 +232,17 @@ def test_majority_vote_is_the_expectation_over_drawn_ties(n):
         chosen = [max(order, key=row.count) for order in orders]
         expected = chosen.count("b") / len(orders) if any(row) else 0
         assert value == pytest.approx(expected, abs=1e-15), row
+
+
+def test_distinct_right_counts_each_right_answer_once():
+    """One by one; a right sample without an answer is no answer."""
+    rng = random.Random(3)
+    for _ in range(50):
+        row = rng.choices(["a", "b", "c", None], k=6)
+        right = rng.choices([0, 1], k=6)
+        each = [any(r and a == name for a, r in zip(row, right)) for name in "abc"]
+        assert distinct_right([row], [right]).tolist() == [sum(each)]
+    assert distinct_right([], np.zeros((0, 4))).shape == (0,)
 
 
 def test_majority_vote_by_hand():

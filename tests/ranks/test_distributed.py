@@ -181,10 +181,11 @@ def test_metrics_equal_the_single_process(ranks, alone):
 def test_ranks_share_a_majority_vote(ranks, alone):
     """Both know all values; they are those of one process. Without answers there is no vote."""
     assert ranks[0]["votes"] == ranks[1]["votes"] == alone["votes"]
-    rewards, majority = alone["votes"]
+    rewards, majority, distinct = alone["votes"]
     assert len(set(majority)) > 1
+    assert [min(1, sum(row)) for row in rewards] == [min(1, count) for count in distinct]
     assert 0 < sum(map(sum, rewards)) < 28
-    assert judge_samples(tiny.policy(), tiny.Parity(), range(2), 4)[1] is None
+    assert judge_samples(tiny.policy(), tiny.Parity(), range(2), 4)[1] == {}
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):

@@ -235,8 +235,8 @@ def metrics(mine: list[int]) -> dict:
 
 def votes() -> list:
     """Rewards and majority votes of seven prompts shared by the ranks."""
-    rewards, majority = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
-    return [rewards.tolist(), majority.tolist()]
+    rewards, answers = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
+    return [rewards.tolist(), answers["majority"].tolist(), answers["distinct"].tolist()]
 
 
 def noted(act):

@@ -48,6 +48,7 @@ STARTED = {
     "results/gradients/oracle.py": "tests/results/test_oracle.py",
     "results/lab/guessing.py": "",
     "results/lab/__main__.py": "mazes9 runs --only weak/seed10 --dry-run",
+    "results/maze13_end/neighbours.py": "dapo maze9_laptop --help",
     "results/minimal/study.py": "tests/results/test_studies.py",
     "results/images/expected.py": "--help",
     "results/images/glyphs.py": "--help",

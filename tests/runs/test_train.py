@@ -214,6 +214,8 @@ PARAMETERS = {
     "imagenet": 25_557_032,
     "gsm8k_laptop_sft": 657_024,
     "gsm8k_laptop": 657_024,
+    "countdown_laptop_sft": 605_824,
+    "countdown_laptop": 605_824,
 }
 
 

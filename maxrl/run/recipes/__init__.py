@@ -7,6 +7,8 @@ from pathlib import Path
 
 from maxrl.learning.config import Config
 from maxrl.run.recipes.laptop import (
+    countdown_laptop,
+    countdown_laptop_sft,
     gsm8k_laptop,
     gsm8k_laptop_sft,
     maze9_laptop,
@@ -43,6 +45,8 @@ RECIPES: dict[str, Callable[[], Config]] = {
         polaris_qwen3_4b,
         gsm8k_laptop_sft,
         gsm8k_laptop,
+        countdown_laptop_sft,
+        countdown_laptop,
         prompts,
     )
 }

@@ -126,3 +126,27 @@ def gsm8k_laptop() -> Config:
         wave_rows=2048,
         eval_every=40,
     )
+
+
+def countdown_laptop_sft() -> Config:
+    """Warm-up on Countdown with four numbers, a model from scratch, three minutes; all ours."""
+    return replace(
+        maze9_laptop_sft(),
+        task="countdown",
+        task_options={},
+        # 605,824 parameters.
+        model=gsm8k_laptop_sft().model | dict(vocab_size=112, max_position_embeddings=64),
+        prompts=128,
+        steps=2000,
+        lr=2e-3,
+        warmup_steps=50,
+        max_response=16,
+        eval_every=50,
+        stop_at_pass=0.05,  # about 1,000 steps; a guess has .03
+        micro_batch_tokens=8192,
+    )
+
+
+def countdown_laptop() -> Config:
+    """Countdown with four numbers, MaxRL or GRPO in minutes on two cores; every number is ours."""
+    return after(countdown_laptop_sft, **LAPTOP_RL, steps=400, lr=3e-4, eval_every=100)

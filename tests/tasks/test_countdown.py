@@ -1,0 +1,191 @@
+"""Countdown: verdicts beside Python's own arithmetic, and problems by enumeration."""
+
+import ast
+import itertools
+import random
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from maxrl.tasks import load_task
+from maxrl.tasks.base import Example
+from maxrl.tasks.countdown import Countdown, every, expressions, normal, parsed, value, values_of
+
+# Primes whose sums and products are all different.
+NUMBERS = [101, 1009, 10007, 100003]
+PROBLEM = Example("", "", {"numbers": [8, 3, 3, 8], "target": 24})
+
+
+def own_verdict(text, numbers, target):
+    """Python's arithmetic on fractions; the numbers by the digits that are there."""
+    if [int(found) for found in sorted(re.findall(r"\d+", text), key=int)] != sorted(numbers):
+        return 0.0
+    try:
+        return float(eval(re.sub(r"\d+", r"Fraction(\g<0>)", text)) == target)
+    except (SyntaxError, TypeError, ZeroDivisionError):
+        return 0.0
+
+
+def test_verdicts_are_those_of_pythons_arithmetic():
+    """Of every expression of four numbers, a part of them in other brackets."""
+    rng = random.Random(0)
+    numbers = [6, 2, 3, 4]
+    found = []
+    for text in rng.sample(list(expressions(4)), 2000):
+        text = text.format(*rng.choice([numbers, numbers[::-1], [6, 2, 3, 3]]))
+        if rng.random() < 0.3:
+            text = text.replace("(", " ( ", 1).replace(")", "", 1)  # often no expression any more
+        target = rng.choice([12, 24, 10])
+        example = Example("", "", {"numbers": numbers, "target": target})
+        verdict = Countdown("test").verify(f"{text} <eos>", example)
+        assert verdict == own_verdict(text, numbers, target), text
+        found.append(verdict)
+    assert 10 < sum(found) < 500
+
+
+RIGHT = ["8 / ( 3 - 8 / 3 )", "8/(3-8/3) <eos>", " (8 / ((3) - (8/3)))"]
+WRONG = [
+    "",
+    "24",
+    "8 * 3",
+    "8 * 3 * ( 8 - 3 )",
+    "8 * 3 + 8 - 8",  # 8 three times
+    "8 / ( 3 - 3 ) + 8",
+    "8 / ( 3 - 8 / 3",
+    "8 / ( 3 - 8 / 3 ) = 24",
+    "3 * 8 ** ( 8 // 8 )",
+    "- 8 / ( 8 / 3 - 3 )",  # a sign is no operation on two numbers
+    "( 8 , 3 ) + ( 3 , 8 )",
+    "8 ( 3 ) ( 3 ) ( 8 )",
+    "( 8\n/ 3",
+    "08 * 3 + 3 - 8",
+    "8 3 3 8 <eos> <eos>",
+    "\u0668 / ( 3 - \u0668 / 3 )",  # digits that are not ASCII
+    "[8] * 3",
+    "( " * 49 + "8",
+    "(" * 30000,
+]
+
+
+@pytest.mark.parametrize("response", RIGHT)
+def test_right(response):
+    assert Countdown("test").verify(response, PROBLEM) == 1
+
+
+@pytest.mark.parametrize("response", WRONG)
+def test_wrong(response):
+    assert Countdown("test").verify(response, PROBLEM) == 0
+
+
+def test_words():
+    """A sentence for a language model, whose last answer counts."""
+    task = load_task("countdown", "test", words=True)
+    example = task[0]
+    prompt = example.prompt[0]["content"]
+    assert all(str(number) in prompt for number in example.columns["numbers"])
+    assert not task.vocabulary and not task.stop_tokens
+    answer = example.columns["answer"]
+    right = f"First <answer>1 + 1</answer>, no:\n<answer> {answer}\n</answer>."
+    assert task.verify(example.answer, example) == task.verify(right, example) == 1
+    assert task.verify(f"{right} <answer>2</answer>", example) == 0
+    assert task.verify(answer, example) == 0
+    assert task.final(right) == answer
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_problems(split):
+    """Every demonstration is right and can be written; the same index gives the same problem."""
+    task = Countdown(split, numbers=4)
+    words = set(task.vocabulary)
+    for i in range(200):
+        example = task[i]
+        assert example == Countdown(split)[i]
+        assert task.verify(example.answer, example) == 1
+        assert set(example.prompt.split()) | set(example.answer.split()) <= words
+        assert 10 <= example.columns["target"] <= 99
+    assert task[0] != Countdown(split, seed=1)[0]
+
+
+def test_no_numbers_are_in_two_splits():
+    of = {}
+    for split in ("train", "validation", "test"):
+        task = Countdown(split, numbers=2)
+        of[split] = {tuple(sorted(task[i].columns["numbers"])) for i in range(1500)}
+    assert all(first.isdisjoint(second) for first, second in itertools.combinations(of.values(), 2))
+
+
+def test_sizes():
+    """Sizes that there are no words for, or whose expressions fill the memory."""
+    for numbers in (1, 6):
+        with pytest.raises(ValueError, match=f"got {numbers}"):
+            Countdown("test", numbers=numbers)
+
+
+@pytest.mark.parametrize("count, formulas", [(2, 6), (3, 68), (4, 1170)])
+def test_enumeration(count, formulas):
+    """All expressions: their values by fractions, and how many different functions they are: the
+    numbers of OEIS A140606.
+    """
+    numbers = NUMBERS[:count]
+    texts = [text.format(*numbers) for text in expressions(count)]
+    found = values_of(numbers)
+    exact, forms = set(), set()
+    for text, rounded in zip(texts, found, strict=True):
+        tree = parsed(text)
+        assert rounded == pytest.approx(float(value(tree)), rel=1e-9, abs=1e-9)
+        assert value(tree) == eval(re.sub(r"\d+", r"Fraction(\g<0>)", text))
+        form = normal(tree)
+        assert value(parsed(form)) == value(tree)
+        assert normal(parsed(form)) == form
+        exact.add(value(tree))
+        forms.add(form)
+    assert len(set(texts)) == len(texts) == {2: 8, 3: 192, 4: 7680}[count]
+    assert len(exact) == formulas
+    # Two differences whose signs both turn are the only ones that are told apart, (a - b) * (c - d)
+    # and (b - a) * (d - c).
+    assert len(forms) == formulas + (90 if count == 4 else 0)
+
+
+def swapped(tree, rng):
+    """Another order and other brackets of the same expression, by rules that hold for numbers."""
+    if isinstance(tree, ast.Constant):
+        return f"({tree.value})"
+    left, right = swapped(tree.left, rng), swapped(tree.right, rng)
+    sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(tree.op)]
+    if sign in "+*" and rng.random() < 0.5:
+        left, right = right, left
+    inner = tree.right
+    # a - (b - c) is (a + c) - b, and the same for a quotient.
+    if sign in "-/" and isinstance(inner, ast.BinOp) and type(inner.op) is type(tree.op):
+        other = {"-": "+", "/": "*"}[sign]
+        first, second = swapped(inner.left, rng), swapped(inner.right, rng)
+        return f"(({left} {other} {second}) {sign} {first})"
+    return f"({left} {sign} {right})"
+
+
+def test_normal_form_knows_no_order():
+    rng = random.Random(1)
+    for text in rng.sample(list(expressions(4)), 1500):
+        tree = parsed(text.format(*NUMBERS))
+        assert normal(parsed(swapped(tree, rng))) == normal(tree)
+
+
+def test_guess():
+    """The sums with signs, counted one by one."""
+    task = Countdown("test")
+    for i in range(50):
+        numbers, target = task[i].columns["numbers"], task[i].columns["target"]
+        signs = [s for s in itertools.product((1, -1), repeat=4) if max(s) == 1]
+        right = [np.dot(s, numbers) == target for s in signs]
+        assert task.guess(task[i]) == np.mean(right)
+
+
+def test_every_is_the_product_of_its_parts():
+    """Three leaves by hand, with one operation that shows the brackets."""
+    found = every(np.array(["a", "b", "c"], dtype=object), [lambda a, b: "(" + a + b + ")"])
+    orders = ["".join(order) for order in itertools.permutations("abc")]
+    shapes = [f"({x}({y}{z}))" for x, y, z in orders] + [f"(({x}{y}){z})" for x, y, z in orders]
+    assert sorted(found) == sorted(shapes)
+    assert value(parsed("7 / 3")) == Fraction(7, 3)

@@ -1,4 +1,5 @@
-"""13x13 mazes to the end of learning: MaxRL, rounds, and GRPO with and without a penalty."""
+"""13x13 mazes to the end of learning: MaxRL, rounds, GRPO with and without a penalty, and what
+others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
 from results.lab.data import evaluations, runs
 from results.lab.runs import evaluation, product
@@ -9,8 +10,8 @@ SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40
 LARGE = f"{SFT} {SIZE13} --stop-at-pass .015 --steps 1000 --init runs/maze13_end/seed{{seed}}/small"
 STEPS, EVERY = 1500, 100
 RL = (
-    f"train.py maze9_laptop {SIZE13} {{method[1]}} --optimizer muon --lr {{rate}} --seed {{seed}} "
-    f"--init runs/maze13_end/seed{{seed}}/base --steps {STEPS} --save-every 300 "
+    f"{{method[2]}} maze9_laptop {SIZE13} {{method[1]}} --optimizer muon --lr {{rate}} "
+    "--seed {seed} --init runs/maze13_end/seed{seed}/base --steps {method[3]} --save-every 300 "
     f"--eval-every {EVERY} --eval-prompts 256 --eval-samples 16 --eval-k 1,8"
 )
 METHODS = {
@@ -23,12 +24,22 @@ METHODS = {
     "rounds16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
     "grpo32": "--estimator grpo --prompts 32 --rollouts 32",
+    # On three of the seeds.
+    "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
+    "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
+    "rloo": "--estimator rloo --prompts 16 --rollouts 32",
+    "pkpo-k8": "--estimator pkpo --estimator.k 8 --prompts 16 --rollouts 32",
+    "dapo": "--estimator grpo --prompts 160 --rollouts 32",
+    "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
 }
+PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
+# DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
+OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
 # Of AdamW's part; the matrices have four times it. GRPO's were half of MaxRL's after 350 steps.
 RATES = {name: ("1e-4", "2e-4", "4e-4") for name in METHODS}
-RATES |= {name: ("5e-5", "1e-4", "2e-4") for name in ("grpo", "grpo32")}
-# At the best rate of .04 alone; filled in when that is known.
-RATES |= {"grpo-k3.01": (), "grpo-k2.01": ()}
+RATES |= {name: ("5e-5", "1e-4", "2e-4") for name in ("grpo", "grpo32", "rloo", "dapo")}
+# Of .04 the best rate alone, of 32 rollouts the best rate and twice that; filled in when known.
+RATES |= {name: () for name in ("grpo-k3.01", "grpo-k2.01", "maxrl-n128", "grpo-n128")}
 SEARCHED = 201
 # None is a seed of another study. Six are promised, two are added if time allows.
 SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
@@ -44,7 +55,8 @@ def base_of(seed: int) -> dict:
 
 def arms_at(seed: int, name: str, rates) -> dict:
     """A method at these rates from the base of a seed."""
-    method = [(name, METHODS[name])]
+    steps = OTHER_STEPS.get(name, STEPS)
+    method = [(name, METHODS[name], PROGRAMS.get(name, "train.py"), steps)]
     return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=[seed], rate=rates, method=method)
 
 

@@ -7,7 +7,6 @@ import asyncio
 import enum
 import re
 import sys
-import textwrap
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ import torch
 
 from maxrl.advantages import ADVANTAGES, by_group
 from tests import ROOT
+from tests.repository import pages
 
 PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
 VERDICTS = [0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 1]
@@ -29,8 +29,7 @@ rules = pytest.mark.parametrize("rule", REWARDS)
 def blocks(title: str = "") -> list[str]:
     """The blocks of code of a section, or those before the first."""
     text = PAGE.split(f"\n## {title}\n")[-1] if title else PAGE
-    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text.split("\n## ")[0], re.M)
-    return [textwrap.dedent(code) for code in found]
+    return pages.blocks(text.split("\n## ")[0])
 
 
 def file(rule: str, *lines: str, **names):
@@ -293,7 +292,7 @@ def test_rllm(rule, name, monkeypatch):
 
 
 def test_the_printed_advantages():
-    printed = re.findall(r"(?m)^    (by_group\(.*\))    # (.*)$", PAGE)
+    printed = re.findall(r"(?m)^(by_group\(.*\)) +# (.*)$", PAGE)
     assert len(printed) == 2
     for call, advantages in printed:
         found = eval(call, {"by_group": by_group}).tolist()

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import textwrap
 
 from tests import ROOT
 
@@ -19,22 +18,30 @@ def section(title: str) -> str:
     return ALL.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
+BLOCK = re.compile(r"(?ms)^```\w+\n(.*?)^```$")
+
+
+def blocks(page: str) -> list[str]:
+    """The code blocks of a page or of a part of it."""
+    return BLOCK.findall(page)
+
+
 def block(first: str, last: str) -> str:
-    """The indented lines from the one that begins with `first` to the one that begins with
+    """The lines of code from the one that begins with `first` to the one that begins with
     `last`."""
-    found = re.search(rf"(?ms)^    {re.escape(first)}.*?^    {re.escape(last)}.*?$", ALL)
-    return textwrap.dedent(found[0])
+    found = re.search(rf"(?ms)^{re.escape(first)}.*?^{re.escape(last)}.*?$", ALL)
+    return found[0]
 
 
 def prose(page: str) -> str:
     """A page without its code blocks, as one line."""
-    return re.sub(r"(?m)^    .*$", "", page).replace("\n", " ")
+    return BLOCK.sub("", page).replace("\n", " ")
 
 
 def commands(page: str) -> list[str]:
     """What stands in code blocks (without comments) and between backticks, command by command."""
     text = re.sub(r"\\\n\s+", "", page)
-    lines = re.findall(r"(?m)^    +([^`\n]*)$", text) + re.findall(r"`([^`]+)`", prose(text))
+    lines = "".join(blocks(text)).splitlines() + re.findall(r"`([^`]+)`", prose(text))
     return [part.strip() for line in lines for part in re.split(r"&&|;| # |  #|\|", line)]
 
 
@@ -44,4 +51,4 @@ def words(start: str) -> list[list[str]]:
 
 
 # The rooms of maxrl/, from the one that imports no other upwards.
-ORDER = re.findall(r"(?m)^    (\w+)/ ", section("The map"))
+ORDER = re.findall(r"(?m)^(\w+)/ ", section("The map"))

@@ -7,7 +7,6 @@ import re
 import runpy
 import shlex
 import subprocess
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from maxrl.models.rope import TYPES
 from maxrl.system.user_code import import_object
 from tests import ROOT
 from tests.helpers.runs import metrics, passed, weights
-from tests.repository.pages import ALL, ORDER, PAGES, block, prose, section, words
+from tests.repository.pages import ALL, ORDER, PAGES, block, blocks, prose, section, words
 
 
 def run_code(code: str, names: dict | None = None):
@@ -51,7 +50,7 @@ def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
 
 
 def test_your_own_task(own, warm, shell):  # noqa: F811
-    code = block("import random\n    from maxrl.tasks", "        return float(")
+    code = block("import random\nfrom maxrl.tasks", "        return float(")
     assert len(re.findall(r"(?m)^.*\S", code)) <= 20
     Path("sums.py").write_text(code)
     task = "--task sums.py:Sums --task.largest 50 --max-response 10 --max-prompt 0"
@@ -62,9 +61,7 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
 
 def test_a_model_from_scratch(shell, in_a_directory_of_its_own):
     """Both commands as printed, but for a few steps: the task's words become the model's."""
-    Path("digits.py").write_text(
-        block("import random\n    from dataclasses", "    return replace(")
-    )
+    Path("digits.py").write_text(block("import random\nfrom dataclasses", "    return replace("))
     (warm_up,) = words("python train.py digits.py:")
     (rl,) = words("python train.py prompts --task digits.py:")
     for command, steps, run in ((warm_up, 3, "runs/digits_sft"), (rl, 2, "runs/digits")):
@@ -146,7 +143,7 @@ def test_every_estimator_exists():
 def test_what_your_own_estimator_weighs(in_a_directory_of_its_own, monkeypatch, capsys):
     """The commands as printed, the simulation with fewer steps."""
     pytest.importorskip("matplotlib")
-    Path("mine.py").write_text(block("import torch\n\n    def root", "    return torch.where"))
+    Path("mine.py").write_text(block("import torch\n\n\ndef root", "    return torch.where"))
     run_code(block("from maxrl.advantages import weight", "print(weight"))
     expected = weight("mine.py:root", 0.01, rollouts=16, power=0.25)
     assert float(capsys.readouterr().out) == pytest.approx(expected)
@@ -160,7 +157,7 @@ def test_what_your_own_estimator_weighs(in_a_directory_of_its_own, monkeypatch, 
 
 def printed_rows(page: str) -> list[str]:
     """The two rows of a data set that a page prints."""
-    rows = re.findall(r'(?m)^    (\{"prompt".*\})$', PAGES[page])
+    rows = re.findall(r'(?m)^(\{"prompt".*\})$', PAGES[page])
     assert len(rows) == 2
     return rows
 
@@ -219,9 +216,9 @@ def the_map() -> str:
 def test_the_map_has_every_room():
     """The map is what the rooms say of themselves, the public names exist, and the reading path is
     ten files."""
-    shown, names = (part for part in section("The map").split("\n\n") if part.startswith("    "))
-    assert textwrap.dedent(shown).strip() == the_map()
-    exec(textwrap.dedent(names), {})
+    shown, names = blocks(section("The map"))
+    assert shown.strip() == the_map()
+    exec(names, {})
     files = [ROOT / "train.py", *ROOT.glob("maxrl/**/*.py")]
     read = re.findall(r"(?m)^(\d+)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
     assert [number for number, _ in read] == [str(i) for i in range(1, 11)]

@@ -5,7 +5,6 @@ import json
 import re
 import runpy
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.helpers.chats import SHORT, digit, sums
 from tests.helpers.runs import passed
 from tests.helpers.started import ended, two_ranks
 from tests.helpers.tables import put
+from tests.repository import pages
 
 SCRIPT = """
 import sys
@@ -61,8 +61,7 @@ def test_two_ranks_are_the_same_run(tiny_chat, monkeypatch, capfd, in_a_director
 
 def blocks(name: str = "coming_from_trl") -> list[str]:
     """The examples of a page in Python."""
-    page = (ROOT / f"maxrl/run/{name}.md").read_text()
-    return [textwrap.dedent(found) for found in re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", page)]
+    return pages.blocks((ROOT / f"maxrl/run/{name}.md").read_text())
 
 
 def local(code: str, model: str) -> str:

@@ -4,6 +4,7 @@ import ast
 import itertools
 import random
 import re
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Example
-from maxrl.tasks.countdown import Countdown, every, expressions, normal, parsed, value, values_of
+from maxrl.tasks.countdown import (
+    TARGETS,
+    Countdown,
+    every,
+    expressions,
+    normal,
+    parsed,
+    value,
+    values_of,
+)
 
 # Primes whose sums and products are all different.
 NUMBERS = [101, 1009, 10007, 100003]
@@ -117,10 +127,46 @@ def test_no_numbers_are_in_two_splits():
 
 
 def test_sizes():
-    """Sizes that there are no words for, or whose expressions fill the memory."""
+    """Sizes that there are no words for, or whose expressions fill the memory; no problems."""
     for numbers in (1, 6):
         with pytest.raises(ValueError, match=f"got {numbers}"):
             Countdown("test", numbers=numbers)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"size .* got {size}"):
+            Countdown("test", size=size)
+
+
+@pytest.mark.parametrize("numbers", [[50, 3, 7, 7, 2], [95, 48, 53, 53, 78], [7, 7, 1, 99, 99]])
+def test_a_division_by_zero_reaches_nothing(numbers):
+    """Of five numbers 50 + 3 / (2 / (7 - 7)) would be 50 if 2 / 0 were infinite."""
+    found = values_of(numbers)
+    for solution in np.flatnonzero(np.isin(found, TARGETS))[::7]:
+        tree = parsed(expressions(5)[solution].format(*numbers))
+        assert tree is not None and value(tree) == found[solution]
+
+
+def test_a_problem_of_five_numbers_that_two_of_are_equal():
+    """Its target was once reached by a division by 0."""
+    task = Countdown("train", numbers=5)
+    assert task.verify(task[6973].answer, task[6973]) == 1
+
+
+def test_of_words_many_answers_are_read_in_one_pass():
+    """Whoever loops writes thousands of beginnings: each was once searched for its end."""
+    task = Countdown("test", words=True)
+    start = time.process_time()
+    assert task.verify("<answer>" * 100_000, PROBLEM) == 0
+    assert time.process_time() - start < 5  # all of them took minutes
+    assert task.verify("<answer>" * 9 + RIGHT[1][:-5] + "</answer>", PROBLEM) == 1
+
+
+def test_prompts_of_words_of_its_own_are_equally_long():
+    """So that one is read before a training, not a hundred thousand."""
+    for numbers in (2, 5):
+        task = Countdown("train", numbers=numbers)
+        assert task.equally_long
+        assert len({len(task[i].prompt.split()) for i in range(30)}) == 1
+    assert not Countdown("train", words=True).equally_long
 
 
 @pytest.mark.parametrize("count, formulas", [(2, 6), (3, 68), (4, 1170)])
@@ -143,8 +189,8 @@ def test_enumeration(count, formulas):
         forms.add(form)
     assert len(set(texts)) == len(texts) == {2: 8, 3: 192, 4: 7680}[count]
     assert len(exact) == formulas
-    # Two differences whose signs both turn are the only ones that are told apart, (a - b) * (c - d)
-    # and (b - a) * (d - c).
+    # Differences turned within a product are the only ones that are told apart: a - b * (c - d) and
+    # a + b * (d - c), 72 of these, and (a - b) * (c - d) and (b - a) * (d - c), 18.
     assert len(forms) == formulas + (90 if count == 4 else 0)
 
 
@@ -173,13 +219,21 @@ def test_normal_form_knows_no_order():
 
 
 def test_guess():
-    """The sums with signs, counted one by one."""
+    """The sums with one or two minus signs, counted one by one. They are right more often than all
+    sums, and these than all expressions, and reach what all sums reach.
+    """
     task = Countdown("test")
-    for i in range(50):
+    every_sum, guesses, of_all = [], [], []
+    for i in range(500):
         numbers, target = task[i].columns["numbers"], task[i].columns["target"]
-        signs = [s for s in itertools.product((1, -1), repeat=4) if max(s) == 1]
-        right = [np.dot(s, numbers) == target for s in signs]
-        assert task.guess(task[i]) == np.mean(right)
+        signs = list(itertools.product((1, -1), repeat=4))
+        right = {one: np.dot(one, numbers) == target for one in signs}
+        guesses.append(task.guess(task[i]))
+        assert guesses[-1] == np.mean([right[one] for one in signs if one.count(-1) in (1, 2)])
+        every_sum.append(np.mean(list(right.values())))
+        of_all.append(np.mean(values_of(numbers) == target))
+    assert np.mean(guesses) > 1.3 * np.mean(every_sum) > 5 * np.mean(of_all)
+    assert np.count_nonzero(guesses) > 0.9 * np.count_nonzero(every_sum)
 
 
 def test_every_is_the_product_of_its_parts():

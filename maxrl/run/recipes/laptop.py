@@ -142,7 +142,7 @@ def countdown_laptop_sft() -> Config:
         warmup_steps=50,
         max_response=16,
         eval_every=50,
-        stop_at_pass=0.05,  # about 1,000 steps; a guess has .03
+        stop_at_pass=0.05,  # about 1,000 steps; a guess has nearly as much
         micro_batch_tokens=8192,
     )
 

@@ -75,10 +75,7 @@ def print_table(results: dict, passes: Sequence[int], against: str):
         if results.get("guess"):
             guesses += map(mean_and_se, guessed(results, passes, measure).T)
     n = results["samples"]
-    fields = {"top1": "top-1", "majority": f"maj@{n}"}
-    # Of a task with one right answer a prompt it would be pass@n again.
-    if any(max(row.get("distinct", [0])) > 1 for row in results["checkpoints"]):
-        fields["distinct"] = f"distinct@{n}"
+    fields = {"top1": "top-1", "majority": f"maj@{n}", "distinct": f"distinct@{n}"}
     for field, column in fields.items():
         if field in results["checkpoints"][0]:
             columns[column] = over_seeds(results, itemgetter(field))

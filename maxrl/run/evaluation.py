@@ -50,9 +50,9 @@ def judge_samples(
 
     Returns
     rewards   float64 (len(indices), samples), NaN for a rollout without a verdict
-    answers   {"majority": whether the answer of most rollouts is right (metrics.majority_vote),
-              "distinct": how many different answers are right}, float64 (len(indices),) each; empty
-              if the task has no `final`
+    answers   {"majority": whether the answer of most rollouts is right (metrics.majority_vote)},
+              of a task with `several` right answers also "distinct": how many different ones there
+              are; float64 (len(indices),) each, empty if the task has no `final`
     """
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
@@ -76,7 +76,9 @@ def judge_samples(
         progress(len(positions))
     results = distributed.sum_tensor(results.to(policy.device)).cpu()
     majority, distinct = results[:, samples:].T
-    told = {"majority": majority, "distinct": distinct} if task.final else {}
+    told = {"majority": majority} if task.final else {}
+    if task.final and task.several:
+        told["distinct"] = distinct
     return results[:, :samples], told
 
 

@@ -94,6 +94,9 @@ class Task:
     # A method final(response) -> str | None that returns what a majority vote counts, for tasks
     # whose responses end in an answer.
     final: Callable[[str], str | None] | None = None
+    # Whether several answers to a prompt can be right, each with a text of its own from `final`:
+    # eval.py then counts the different ones. Of one right answer it would count spellings.
+    several: bool = False
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -49,6 +49,7 @@ class Countdown(Task):
         map(str, range(1, LARGEST + 1))
     )
     stop_tokens: tuple[str, ...] = ("<eos>",)
+    several = True
 
     def __init__(
         self,
@@ -155,8 +156,8 @@ def normal(tree: Any) -> str:
     """Return one text for all orders and brackets of the same sums and products.
 
     Without a bracket that changes nothing, what is added or multiplied before what is subtracted or
-    divided by, and the larger value first: "3 - (7 - 25)" is "25 + 3 - 7". Only a difference that is
-    turned within a product stays another text: 9 - 2 * (3 - 4) beside 9 + 2 * (4 - 3).
+    divided by, and the larger value first: "3 - (7 - 25)" is "25 + 3 - 7". Only a difference that
+    is turned within a product stays another text: 9 - 2 * (3 - 4) beside 9 + 2 * (4 - 3).
     """
     if isinstance(tree, ast.Constant):
         return str(tree.value)

@@ -86,6 +86,8 @@ PRECISIONS = {
 class LastWord(tiny.Parity):
     """The answer is the last word of a response, if it has more than one."""
 
+    several = True
+
     def verify(self, response, example):
         return float(self.final(response) in VOCABULARY[4:16])
 

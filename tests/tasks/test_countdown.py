@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from maxrl.tasks import load_task
+from maxrl.run.evaluation import judge_samples
+from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Example
 from maxrl.tasks.countdown import (
     TARGETS,
@@ -22,6 +23,7 @@ from maxrl.tasks.countdown import (
     value,
     values_of,
 )
+from tests.helpers import tiny
 
 # Primes whose sums and products are all different.
 NUMBERS = [101, 1009, 10007, 100003]
@@ -234,6 +236,30 @@ def test_guess():
         of_all.append(np.mean(values_of(numbers) == target))
     assert np.mean(guesses) > 1.3 * np.mean(every_sum) > 5 * np.mean(of_all)
     assert np.count_nonzero(guesses) > 0.9 * np.count_nonzero(every_sum)
+
+
+class Spelled(tiny.Parity):
+    """All answers are right, and each has a text of its own, as 1 + x and x + 1 have."""
+
+    def verify(self, response, example):
+        return 1.0
+
+    def final(self, response):
+        return response
+
+
+class Several(Spelled):
+    several = True
+
+
+def test_different_answers_are_counted_where_several_can_be_right():
+    """Of one right answer they would be its spellings."""
+    policy = tiny.policy()
+    _, one = judge_samples(policy, Spelled(), range(3), 4)
+    _, many = judge_samples(policy, Several(), range(3), 4)
+    assert set(one) == {"majority"} and set(many) == {"majority", "distinct"}
+    assert many["distinct"].max() > 1
+    assert [name for name, task in TASKS.items() if task.several] == ["countdown"]
 
 
 def test_every_is_the_product_of_its_parts():

@@ -43,9 +43,10 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
     ):
         known = inspect.signature(constructor).parameters
         every = any(argument.kind is argument.VAR_KEYWORD for argument in known.values())
-        for option in () if every else options:
-            if option not in known:
-                hint = near(option, known, f"its arguments are {', '.join(known)}")
+        own = [name for name in known if name != "split"]  # which a command chooses by itself
+        for option in {"split"} & options.keys() if every else options:
+            if option not in own:
+                hint = near(option, own, f"its arguments are {', '.join(own)}")
                 raise UsageError(f"task {name} takes no option {option!r}; {hint}")
         task = constructor(split=split, **options)
         if isinstance(task.stop_tokens, str):

@@ -1,7 +1,7 @@
 r"""train.py with the sampling of a neighbour, on one process.
 
-    python results/maze13_end/neighbours.py dapo maze9_laptop --estimator grpo ...
-    python results/maze13_end/neighbours.py ada maze9_laptop --estimator reinforce \
+    python -m results.maze13_end.neighbours dapo maze9_laptop --estimator grpo ...
+    python -m results.maze13_end.neighbours ada maze9_laptop --estimator reinforce \
         --no-verdict rollout ...
 
 dapo  DAPO's dynamic sampling (arXiv 2503.14476, Eq. 11): of ten batches of prompts as many are
@@ -9,6 +9,10 @@ dapo  DAPO's dynamic sampling (arXiv 2503.14476, Eq. 11): of ten batches of prom
 ada   Reinforce-Ada-Seq-pos (arXiv 2510.04996, Algorithm 2, with the first success as in its code):
       rounds of 8 until one has a success; of all rollouts of a prompt 16 are kept, half of them
       right where so many are; A = (r - p) / p with the share p of right ones among all.
+
+Of the metrics `rollouts` is what was sampled, and `rounds` counts DAPO's batches. `frac_unsolved`
+says nothing here, since what is learned from was chosen: frac_reward_zero_mean is of the first
+batch, and of ada's 32. Seconds, tokens and lengths of ada are those of all 32.
 """
 
 import sys
@@ -27,7 +31,6 @@ ROUND, KEPT = 8, 16
 def dapo(cfg, policy, judge, examples, step, indices, clock) -> Sampled:
     """Batches of P = cfg.prompts / 10 prompts, until P of them have a signal."""
     N, P = cfg.rollouts[0], cfg.prompts // BATCHES
-    num_rollouts = torch.zeros(cfg.prompts)
     kept, rewards = [], []
     missing = P
     for start in range(0, cfg.prompts, P):
@@ -38,7 +41,6 @@ def dapo(cfg, policy, judge, examples, step, indices, clock) -> Sampled:
             verdicts = judge(examples[batch], rollouts)  # (P, N)
         if start == 0:
             first = rollouts, verdicts
-        num_rollouts[batch] = N
         mixed = verdicts.std(1) > 0  # (P,)
         chosen = mixed & (mixed.cumsum(0) <= missing)
         kept.append(rollouts.select(chosen))
@@ -46,7 +48,9 @@ def dapo(cfg, policy, judge, examples, step, indices, clock) -> Sampled:
         missing -= int(chosen.sum())
         if missing == 0:
             break
-    return Sampled(*first, joined(kept, N=N), torch.cat(rewards), num_rollouts, num_rollouts / N)
+    num_rollouts = torch.full((batch.stop,), float(N))
+    num_rounds = torch.full((batch.stop,), batch.stop / P)
+    return Sampled(*first, joined(kept, N=N), torch.cat(rewards), num_rollouts, num_rounds)
 
 
 def ada(cfg, policy, judge, examples, step, indices, clock) -> Sampled:

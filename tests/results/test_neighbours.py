@@ -53,4 +53,6 @@ def test_batches_until_enough_have_a_signal():
     asks = asked(40, 6), policy, task.rewards, examples, 5, range(40), lambda part: nullcontext()
     found = neighbours.dapo(*asks)
     assert torch.equal(found.rewards, every[mixed[:4]])
-    assert found.num_rollouts.sum() == 6 * 4 * (mixed[:4][-1] // 4 + 1)
+    batches = mixed[:4][-1] // 4 + 1
+    assert found.num_rollouts.tolist() == [6] * 4 * batches
+    assert set(found.num_rounds.tolist()) == {batches}

@@ -77,8 +77,8 @@ train.py OWN --reward-timeout -1 | --reward-timeout
 train.py OWN --reward-timeout nan | --reward-timeout
 train.py OWN --reward-timeout 1e10 | --reward-timeout
 train.py NEW maze9_laptop --task.sise 9 | task maze takes no option 'sise'; did you mean size
+train.py NEW maze9_laptop --task.split test | task maze takes no option 'split'; its arguments are
 train.py NEW maze9_laptop --task.size x | task maze:
-train.py NEW maze9_laptop --task.split x | multiple values for keyword argument 'split'
 train.py NEW prompts | or a data set of the hub: --task.train FILE
 train.py NEW prompts --task.name x | task prompts takes no option 'name'; its arguments are
 train.py NEW prompts --task.train bad.jsonl | task prompts: bad.jsonl, line 2

@@ -196,12 +196,15 @@ def every(leaves: np.ndarray, operations: Sequence[Callable]) -> np.ndarray:
 
 def values_of(numbers: list[int]) -> np.ndarray:
     """Return the value of each of `expressions`, NaN where it divides by 0."""
-    # Not infinity, since 50 + 3 / (2 / 0) would be 50.
-    exact = [operator.add, operator.sub, operator.mul]
-    divided = lambda a, b: a / np.where(b == 0, np.nan, b)  # noqa: E731
-    found = every(np.array(numbers, dtype=float), [*exact, divided])
+    operations = [operator.add, operator.sub, operator.mul, divided]
+    found = every(np.array(numbers, dtype=float), operations)
     # Of at most five numbers below 100 a value that is no whole number is 1e-8 away from one.
     return found.round(9)
+
+
+def divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a / b, NaN where b is 0: with infinity, 50 + 3 / (2 / 0) would be 50."""
+    return a / np.where(b == 0, np.nan, b)
 
 
 @cache

@@ -7,8 +7,10 @@ r"""train.py with the sampling of a neighbour, on one process.
 dapo  DAPO's dynamic sampling (arXiv 2503.14476, Eq. 11): of ten batches of prompts as many are
       sampled as give a batch of prompts that have right and wrong rollouts.
 ada   Reinforce-Ada-Seq-pos (arXiv 2510.04996, Algorithm 2, with the first success as in its code):
-      rounds of 8 until one has a success; of all rollouts of a prompt 16 are kept, half of them
+      rounds of 8 until one has a success; of all rollouts of a prompt 8 are kept, half of them
       right where so many are; A = (r - p) / p with the share p of right ones among all.
+
+A run is resumed by the same command, since train.py would go on without the neighbour's sampling.
 
 Of the metrics `rollouts` is what was sampled, and `rounds` counts DAPO's batches. `frac_unsolved`
 says nothing here, since what is learned from was chosen: frac_reward_zero_mean is of the first
@@ -25,7 +27,7 @@ from maxrl.run import cli
 from maxrl.sampling.rollouts import joined
 
 BATCHES = 10
-ROUND, KEPT = 8, 16
+ROUND, KEPT = 8, 8
 
 
 def dapo(cfg, policy, judge, examples, step, indices, clock) -> Sampled:

@@ -21,8 +21,8 @@ def one_by_one(verdicts):
         drawn += verdicts[len(drawn) : len(drawn) + 8]
     right = [i for i, verdict in enumerate(drawn) if verdict]
     wrong = [i for i, verdict in enumerate(drawn) if not verdict]
-    kept = right[:8] + wrong[: 16 - len(right[:8])]
-    kept += right[8:][: 16 - len(kept)]
+    kept = right[:4] + wrong[: 8 - len(right[:4])]
+    kept += right[4:][: 8 - len(kept)]
     p = len(right) / len(drawn)
     return len(drawn), {i: (drawn[i] - p) / (p or 1) for i in kept}
 

@@ -1,8 +1,8 @@
 """What guesses blind to the prompt solve of each test set: `python -m results.lab.guessing`.
 
 The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
-their seeds: mazes and subset sums by their tasks (Task.guess), word problems by the range of
-answers.
+their seeds: mazes, Countdown and subset sums by their tasks (Task.guess), word problems by the
+range of answers.
 """
 
 import json
@@ -17,6 +17,7 @@ from data.maze import prepare as mazes
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import write_text
 from maxrl.tasks import Task
+from maxrl.tasks.countdown import Countdown
 from maxrl.tasks.maze import Maze
 from results.lab.data import read_json
 from results.texts.tasks import SubsetSum
@@ -46,6 +47,7 @@ SETS = {
     "1,000 classes": partial(numbers, 1000, 1),
     "word problems": partial(numbers, 20, 256),
     "word problems up to 100": partial(numbers, 100, 96),
+    "Countdown": partial(Countdown, "test", 1024),
     "subset sums": partial(SubsetSum, "test", 256),
     "reversed texts": partial(numbers, 70**4, 256),
 }

@@ -33,7 +33,7 @@ KEPT = (
 ABOUT = ("command", "torch", "python", "commit", "machine")
 # What is known of a test, and of its checkpoints.
 ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "samples", "classes")
-ROWS = ("name", "path", "counts", "majority", "best")
+ROWS = ("name", "path", "counts", "majority", "distinct", "best")
 # The k of a test of classifiers whose means are kept.
 KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 

@@ -1,0 +1,103 @@
+"""Countdown with four numbers: MaxRL, RLOO, and GRPO with and without a penalty."""
+
+import numpy as np
+
+from maxrl.analysis.table import coverage
+from results.lab.data import by_seed, evaluations, kept_tests, runs
+from results.lab.guessing import guessing
+from results.lab.intervals import interval, side_by_side
+from results.lab.runs import evaluation, product
+from results.lab.tables import label_of, leads, pass_columns, table
+
+SFT = "train.py countdown_laptop_sft --optimizer muon --lr 1e-3 --seed {seed}"
+STEPS, EVERY = 3000, 300
+RL = (
+    "train.py countdown_laptop {method[1]} --optimizer muon --lr {rate} --seed {seed} "
+    f"--init runs/countdown/seed{{seed}}/base --steps {STEPS} --eval-every {EVERY} "
+    "--eval-prompts 256 --eval-samples 16 --eval-k 1,8"
+)
+METHODS = {
+    "maxrl": "--estimator maxrl",
+    "grpo": "--estimator grpo",
+    "grpo-k3.04": "--estimator grpo --beta .04",
+    "rloo": "--estimator rloo",
+}
+# Of AdamW's part; the matrices have four times it.
+RATES = ("1e-4", "2e-4", "4e-4")
+SEARCHED = 202
+# None is a seed of another study.
+SEEDS = (240, 241, 242)
+KS, TESTED = (1, 8), (1, 8, 64)
+GUESS = "a sum with one or two minus signs"
+KEPT_STEPS = 100
+
+
+def from_base(seed: int, methods, rates) -> dict:
+    """The base of a seed, and methods at rates from there."""
+    base = product("seed{seed}/base", SFT, seed=[seed])
+    chosen = [(name, METHODS[name]) for name in methods]
+    name = "seed{seed}/{method[0]}-lr{rate}"
+    return base | product(name, RL, seed=[seed], rate=rates, method=chosen)
+
+
+RUNS = {"search": from_base(SEARCHED, METHODS, RATES)}
+# {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
+BEST: dict[str, str] = {}
+TESTS: dict[str, list[str]] = {}
+for seed in SEEDS if BEST else ():
+    stage: dict = {}
+    models = {"base": f"countdown/seed{seed}/base"}
+    for name, rate in BEST.items():
+        stage |= from_base(seed, [name], [rate])
+        models[name] = f"countdown/seed{seed}/{name}-lr{rate}"
+    RUNS[f"seed{seed}"] = stage
+    TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 1024 --samples 64 --k 1,8,64", models)
+
+
+def searched():
+    """Every arm of the search on validation problems."""
+    rows = []
+    for arm, seeds in sorted(runs("countdown", steps=STEPS).items()):
+        if SEARCHED in seeds and "-lr" in arm:
+            last = [f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS]
+            rows.append([arm, *last])
+    if rows:
+        table([f"search, seed {SEARCHED}, validation", *pass_columns(KS)], rows)
+
+
+def distinct() -> dict[str, list[float]]:
+    """{row: the mean number of different right answers to a problem, of each seed}."""
+    found: dict[str, list[float]] = {}
+    for results in kept_tests("countdown").values():
+        for row in results["checkpoints"]:
+            found.setdefault(row["name"], []).append(float(np.mean(row["distinct"])))
+    return found
+
+
+def tables():
+    """Guesses and the search, then levels and MaxRL minus each."""
+    guesses = [f"{value:.3f}" for value in guessing("Countdown", TESTED)]
+    table(["blind to the target, 1,024 test problems", *pass_columns(TESTED)], [[GUESS, *guesses]])
+    searched()
+    found = by_seed("countdown", "test", TESTED, coverage)
+    if not found:
+        return
+    passed = {
+        name: np.array([values.mean(0) for values in seeds.values()]).T  # (ks, seeds)
+        for name, seeds in found.items()
+    }
+    others = distinct()
+    rows = []
+    for name, values in passed.items():
+        rows.append([label_of(name), *map(interval, values), interval(others[name])])
+    rows.append(["guessing", *guesses, ""])
+    columns = [*pass_columns(TESTED), "different right answers of 64"]
+    table([f"test, {len(found['base'])} seeds, 95 %", *columns], rows)
+    gaps = {}
+    for name in passed:
+        if name != "maxrl":
+            more = np.subtract(others["maxrl"], others[name])[None]
+            gaps[label_of(name)] = np.concatenate([passed["maxrl"] - passed[name], more])
+    leads("MaxRL minus, 95 % over seeds", columns, gaps)
+    each = [[label_of(name), *map(side_by_side, values)] for name, values in passed.items()]
+    table(["seed by seed", *pass_columns(TESTED)], each)

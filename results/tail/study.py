@@ -188,5 +188,5 @@ def tables():
         comparison(where)
 
 
-TITLE = "Partial credit from bases at guessing: most walks are shortcuts, TailRL has the best ones"
+TITLE = "With partial credit most runs end in shortcuts; with verdicts all solve a little more"
 FIGURES = {"after_before": after_before}

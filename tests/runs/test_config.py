@@ -10,6 +10,7 @@ import pytest
 from maxrl.learning.config import Config
 from maxrl.run.command_line import help_of
 from maxrl.run.recipes import RECIPES
+from maxrl.tasks import TASKS
 from tests.helpers.command_lines import with_overrides
 from tests.helpers.tables import each
 
@@ -129,4 +130,4 @@ def test_help_can_be_typed_as_it_is_printed(name):
     back = with_overrides(recipe, words)
     assert len(words) > 35 and back == dataclasses.replace(recipe, task_options=back.task_options)
     assert recipe.task_options.items() <= back.task_options.items()
-    assert "the machine:" in said and "--dry-run" in said and "images, gsm8k, math" in said
+    assert "the machine:" in said and "--dry-run" in said and ", ".join(TASKS) in said

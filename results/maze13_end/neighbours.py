@@ -18,6 +18,7 @@ batch, and of ada's 32. Seconds, tokens and lengths of ada are those of all 32.
 """
 
 import sys
+from unittest import mock
 
 import torch
 
@@ -90,7 +91,11 @@ def pooled(verdicts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    train.sample = {"dapo": dapo, "ada": ada}[sys.argv[1]]
+    method = {"dapo": dapo, "ada": ada}[sys.argv[1]]
     cli.never_fail("stdout")
-    with cli.script("train.py", memory=cli.LESS_MEMORY):
+    # Afterwards train.py is itself again, for a process that goes on.
+    with (
+        mock.patch.object(train, "sample", method),
+        cli.script("train.py", memory=cli.LESS_MEMORY),
+    ):
         train.main(sys.argv[2:])

@@ -24,7 +24,6 @@ METHODS = {
     "rounds16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
     "grpo32": "--estimator grpo --prompts 32 --rollouts 32",
-    # On three of the seeds.
     "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
     "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
     "rloo": "--estimator rloo --prompts 16 --rollouts 32",
@@ -32,15 +31,14 @@ METHODS = {
     "dapo": "--estimator grpo --prompts 160 --rollouts 32",
     "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
 }
-ON_FEW = ("maxrl-n128", "grpo-n128", "rloo", "pkpo-k8", "dapo", "ada")
+# What is compared on six seeds or more, all others on three.
+PRIMARY = ("maxrl", "grpo", "grpo-k3.04", "grpo-k2.04")
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
-# Of AdamW's part; the matrices have four times it. GRPO's were half of MaxRL's after 350 steps.
-RATES = {name: ("1e-4", "2e-4", "4e-4") for name in METHODS}
-RATES |= {name: ("5e-5", "1e-4", "2e-4") for name in ("grpo", "grpo32", "rloo", "dapo")}
-# Of .04 the best rate alone, of 32 rollouts the best rate and twice that; filled in when known.
-RATES |= {name: () for name in ("grpo-k3.01", "grpo-k2.01", "maxrl-n128", "grpo-n128")}
+# A ladder: a search goes up and down from its middle until both neighbours of the best are worse.
+# Of AdamW's part; the matrices have four times it.
+RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
 SEARCHED = 201
 # None is a seed of another study. Six are promised, two are added if time allows.
 SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
@@ -64,23 +62,18 @@ def arms_at(seed: int, name: str, rates) -> dict:
 
 
 # A stage of the search for each method, so that it can be made in parts.
-RUNS = {
-    f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES[name]) for name in METHODS
-}
-# {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
-BEST: dict[str, str] = {}
+RUNS = {f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES) for name in METHODS}
+# {method: rate} by pass@1 + pass@8 at the end of the search.
+BEST = {"maxrl": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 for seed in SEEDS:
     models = {"base": f"maze13_end/seed{seed}/base"}
-    stage = base_of(seed)
+    RUNS |= {f"bases{seed}": base_of(seed), f"seed{seed}": base_of(seed)}
     for name, rate in BEST.items():
-        if name in ON_FEW and seed not in FEW:
-            continue
-        stage |= arms_at(seed, name, [rate])
-        models[name] = f"maze13_end/seed{seed}/{name}-lr{rate}"
-    if BEST:
-        RUNS[f"seed{seed}"] = stage
-        TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 2048 --samples 64", models)
+        if name in PRIMARY or seed in FEW:
+            RUNS[f"seed{seed}"] |= arms_at(seed, name, [rate])
+            models[name] = f"maze13_end/seed{seed}/{name}-lr{rate}"
+    TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 2048 --samples 64", models)
 
 
 def tables():

@@ -32,7 +32,7 @@ METHODS = {
     "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
 }
 # What is compared on six seeds or more, all others on three.
-PRIMARY = ("maxrl", "grpo", "grpo-k3.04", "grpo-k2.04")
+PRIMARY = ("maxrl", "grpo")
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}

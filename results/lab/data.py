@@ -100,3 +100,26 @@ def means(rows: list[dict], key: str, size: int = 100) -> np.ndarray:
     length = size // (rows[0]["step"] + 1)
     values = np.array([row[key] for row in rows])
     return values[: len(values) // length * length].reshape(-1, length).mean(1)
+
+
+def clock(rows: list[dict], every: int, of: str = "seconds") -> np.ndarray:
+    """Seconds, or rollouts, of the steps up to each evaluation, one in `every` steps."""
+    ends = np.array([0, *(row["step"] + 1 for row in rows)])
+    spent = np.cumsum([0, *(np.diff(ends) * [row[of] for row in rows])])
+    return np.interp(np.arange(every, ends[-1] + 1, every), ends, spent)
+
+
+def at_clocks(own: list, theirs: list, ks) -> np.ndarray:
+    """Differences (ks, seeds) in an evaluation's pass@k when the shorter run of each seed ends, on
+    the line between two evaluations of the longer one.
+
+    own, theirs  (clock, rows) of each seed's run
+    """
+    ends = [min(mine[-1], other[-1]) for (mine, _), (other, _) in zip(own, theirs)]
+    at = [
+        [np.interp(end, spent, evaluations(rows, k)) for end, (spent, rows) in zip(ends, side)]
+        for side in (own, theirs)
+        for k in ks
+    ]
+    mine, other = np.reshape(at, (2, len(ks), -1))
+    return mine - other

@@ -4,7 +4,7 @@ MaxRL and GRPO with a KL penalty with other numbers of rollouts."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import evaluations, means, paired, paper, runs, tested
+from results.lab.data import at_clocks, clock, evaluations, means, paired, paper, runs, tested
 from results.lab.figures import banded, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
 from results.lab.runs import recorded
@@ -67,49 +67,28 @@ def search():
     table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
 
 
-def clock(rows: list[dict], of: str = "seconds") -> np.ndarray:
-    """Seconds, or rollouts, of a run's steps up to each of its evaluations."""
-    ends = np.array([0, *(row["step"] + 1 for row in rows)])
-    spent = np.cumsum([0, *(np.diff(ends) * [row[of] for row in rows])])
-    return np.interp(EVERY * np.arange(1, STEPS // EVERY + 1), ends, spent)
-
-
-def at_clocks(own: list, theirs: list) -> np.ndarray:
-    """Differences (ks, seeds) on validation mazes when the shorter run of each seed ends, on the
-    line between two evaluations of the longer one.
-
-    own, theirs  (clock, rows) of each seed's run
-    """
-    ends = [min(mine[-1], other[-1]) for (mine, _), (other, _) in zip(own, theirs)]
-    at = [
-        [np.interp(end, spent, evaluations(rows, k)) for end, (spent, rows) in zip(ends, side)]
-        for side in (own, theirs)
-        for k in KS
-    ]
-    mine, other = np.reshape(at, (2, len(KS), -1))
-    return mine - other
-
-
 def at_equal(of: str, found: dict) -> dict:
     """{pair: at_clocks()} at equal seconds or rollouts."""
     gaps = {}
     for pair in PAIRS:
-        own, theirs = ([(clock(rows, of), rows) for rows in found[name].values()] for name in pair)
-        gaps[" minus ".join(map(label_of, pair))] = at_clocks(own, theirs)
+        own, theirs = (
+            [(clock(rows, EVERY, of), rows) for rows in found[name].values()] for name in pair
+        )
+        gaps[" minus ".join(map(label_of, pair))] = at_clocks(own, theirs, KS)
     return gaps
 
 
 def at_prices(found: dict) -> dict:
     """{price: at_clocks()} of Algorithm 1 and GRPO with the penalty, if all steps of the latter
     took so many times as long as those of the former on the same seed."""
-    own = [(clock(rows), rows) for rows in found[OWN].values()]
+    own = [(clock(rows, EVERY), rows) for rows in found[OWN].values()]
     gaps = {}
     for price in PRICES:
         theirs = []
         for (mine, _), rows in zip(own, found["grpo-kl.04"].values()):
-            spent = clock(rows)
+            spent = clock(rows, EVERY)
             theirs.append((spent * price * mine[-1] / spent[-1], rows))
-        gaps[f"{price} times"] = at_clocks(own, theirs)
+        gaps[f"{price} times"] = at_clocks(own, theirs, KS)
     return gaps
 
 
@@ -158,7 +137,8 @@ def tables():
     samples_to_match()
     for of in ("seconds", "rollouts"):
         used = {
-            name: [clock(rows, of)[-1] for rows in each.values()] for name, each in found.items()
+            name: [clock(rows, EVERY, of)[-1] for rows in each.values()]
+            for name, each in found.items()
         }
         table(
             [f"{of} of all steps, seed by seed", ""],

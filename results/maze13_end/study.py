@@ -1,9 +1,13 @@
 """13x13 mazes to the end of learning: MaxRL, rounds, GRPO with and without a penalty, and what
 others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
-from results.lab.data import evaluations, runs
+import numpy as np
+
+from results.lab.data import at_clocks, by_seed, clock, evaluations, paired, runs
+from results.lab.guessing import guessing
+from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import pass_columns, table
+from results.lab.tables import label_of, leads, pass_columns, table
 from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
@@ -33,6 +37,21 @@ METHODS = {
 }
 # What is compared on six seeds or more, all others on three.
 PRIMARY = ("maxrl", "grpo")
+PENALISED = "grpo-k3.04"
+PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
+PAIRS = [
+    *PRIMARY_PAIRS,
+    ("maxrl", "grpo-k2.04"),
+    (PENALISED, "grpo"),
+    ("rounds16", "maxrl"),
+    ("rounds16", PENALISED),
+    ("rounds32", "grpo32"),
+    ("maxrl-n128", "grpo-n128"),
+    ("rounds32", "dapo"),
+    ("rounds32", "ada"),
+    ("maxrl", "rloo"),
+    ("maxrl", "pkpo-k8"),
+]
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
@@ -44,7 +63,9 @@ SEARCHED = 201
 SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
 FEW = SEEDS[:3]
 KS = (1, 8)
+TESTED = (1, 8, 64)
 WHEN = (500, 900)
+CURVE = (100, 300, 500, 700, 900, 1100, 1300, 1500)
 KEPT_STEPS = 50
 
 
@@ -76,8 +97,8 @@ for seed in SEEDS:
     TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 2048 --samples 64", models)
 
 
-def tables():
-    """The search: every arm of its seed on validation mazes."""
+def search():
+    """Every arm of the first seed on validation mazes."""
     rows = []
     for arm, seeds in sorted(runs("maze13_end").items()):
         if SEARCHED in seeds and "-lr" in arm:
@@ -92,3 +113,87 @@ def tables():
     times = [*(f"{at} steps" for at in WHEN), "the end"]
     columns = [f"{name}, {at}" for at in times for name in pass_columns(KS)]
     table([f"search, seed {SEARCHED}, validation", "steps", *columns], rows)
+
+
+def at_best() -> dict[str, dict[int, list[dict]]]:
+    """{method: {seed: rows}} of the compared runs, each at its best rate."""
+    every, found = runs("maze13_end"), {}
+    for name, rate in BEST.items():
+        seeds = every.get(f"{name}-lr{rate}", {})
+        if compared := {seed: rows for seed, rows in seeds.items() if seed in SEEDS}:
+            found[name] = compared
+    return found
+
+
+def passed(name: str = "test") -> dict[str, dict[int, np.ndarray]]:
+    """{method: {seed: pass@k, (ks,)}} on the test."""
+    found = by_seed("maze13_end", name, TESTED)
+    return {row: {seed: each.mean(0) for seed, each in some.items()} for row, some in found.items()}
+
+
+def gaps(found: dict, own: str, other: str) -> np.ndarray:
+    """One method minus another, (ks, seeds), on the seeds that both have."""
+    mine, theirs = (np.array(list(each.values())) for each in paired(found, (own, other)).values())
+    return (mine - theirs).T
+
+
+def primary(found: dict):
+    """The six comparisons that were named before, corrected for their number."""
+    named = {}
+    for own, other in PRIMARY_PAIRS:
+        for k, values in zip(TESTED, gaps(found, own, other)):
+            named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
+    ps = [p_value(values) for values in named.values()]
+    rows = []
+    for (name, values), p, corrected in zip(named.items(), ps, holm(ps)):
+        rows.append([name, interval(values, "+"), ahead(values), f"{p:.4f}", f"{corrected:.4f}"])
+    table(["test, primary", "95 %", "ahead on", "p", "p, Holm"], rows)
+
+
+def curves():
+    """Means over seeds of what the evaluations on the way found."""
+    for k in KS:
+        rows = []
+        for name, seeds in at_best().items():
+            values = np.mean([evaluations(rows, k) for rows in seeds.values()], axis=0)
+            at = [values[step // EVERY - 1] for step in CURVE if step // EVERY <= len(values)]
+            rows.append([name, len(seeds), *(f"{value:.3f}" for value in at)])
+        table([f"pass@{k}, validation, after", "seeds", *(f"{step} steps" for step in CURVE)], rows)
+
+
+def at_equal(of: str):
+    """Differences on validation mazes at equal seconds or rollouts."""
+    found, rows = at_best(), {}
+    for own, other in PAIRS:
+        if own in found and other in found:
+            sides = paired(found, (own, other)).values()
+            mine, theirs = (
+                [(clock(rows, EVERY, of), rows) for rows in side.values()] for side in sides
+            )
+            if mine:
+                rows[f"{label_of(own)} minus {label_of(other)}"] = at_clocks(mine, theirs, KS)
+    leads(f"equal {of}, validation", pass_columns(KS), rows)
+
+
+def tables():
+    """The search; then each method at its best rate, tested once."""
+    search()
+    found = passed()
+    if not found:
+        return
+    levels = [
+        [name, len(seeds), *map(interval, zip(*seeds.values()))] for name, seeds in found.items()
+    ]
+    guesses = [f"{value:.3f}" for value in guessing("13x13 mazes", TESTED)]
+    table(["test, 95 %", "seeds", *pass_columns(TESTED)], [*levels, ["guessing", "", *guesses]])
+    primary(found)
+    pairs = [pair for pair in PAIRS if set(pair) <= set(found)]
+    named = {
+        f"{label_of(own)} minus {label_of(other)}": gaps(found, own, other) for own, other in pairs
+    }
+    leads("test, paired by seed", pass_columns(TESTED), named)
+    curves()
+    for of in ("seconds", "rollouts"):
+        at_equal(of)
+    each = [[name, *map(side_by_side, zip(*seeds.values()))] for name, seeds in found.items()]
+    table(["test, seed by seed", *pass_columns(TESTED)], each)

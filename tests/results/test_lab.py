@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from maxrl.analysis.metrics import t_quantile
+from maxrl.analysis.metrics import half_width, t_quantile
 from maxrl.learning.policy import SequencePolicy
 from maxrl.run import grid
 from maxrl.run.directory import STOPPED
@@ -207,6 +207,34 @@ def test_the_interval():
     assert intervals.interval(values[:1]) == "0.000"
     tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
     assert {count: round(t_quantile(count), 3) for count in tabled} == tabled
+
+
+def test_p_values_against_closed_forms():
+    """Student's t of one and of two degrees of freedom; an interval that ends at 0 has p .05."""
+    for t in (0.1, 1.0, 7.0, 400.0):
+        # Mean t, standard error 1.
+        two, three = np.array([t - 1, t + 1]), t + 3**0.5 * np.array([-1, 0, 1])
+        assert intervals.p_value(two) == pytest.approx(1 - 2 / np.pi * np.arctan(t), rel=1e-5)
+        expected = 2 / (2 + t * t + t * (2 + t * t) ** 0.5)
+        assert intervals.p_value(-three) == pytest.approx(expected, rel=1e-5)
+    for count in (2, 6, 20):
+        values = np.arange(count) - (count - 1) / 2
+        moved = values + half_width(values)
+        assert intervals.p_value(moved) == pytest.approx(0.05, abs=1e-5)
+
+
+def test_holm_is_the_step_down_procedure():
+    """At every level those are rejected that are when the smallest are compared in turn."""
+    ps = [0.02, 0.001, 0.3, 0.012, 0.011, 0.04]
+    corrected = intervals.holm(ps)
+    for level in (0.005, 0.01, 0.05, 0.06, 0.1, 0.2, 0.5):
+        rejected = set()
+        for left, p in zip(range(len(ps), 0, -1), sorted(ps)):
+            if p > level / left:
+                break
+            rejected.add(p)
+        assert {p for p, q in zip(ps, corrected) if q <= level} == rejected
+    assert intervals.holm([0.6, 0.7]).max() == 1
 
 
 def test_guesses_against_the_tasks_own_verdict():

@@ -27,6 +27,8 @@ KEPT = (
     "grad_norm",
     "lr",
     "seconds",
+    "seconds/rollout",
+    "seconds/backward",
     "rollouts",
 )
 # What a run has recorded of itself; earlier versions have written neither commit nor machine.
@@ -51,7 +53,7 @@ def thinned(rows: list[dict], size: int = STEPS) -> list[dict]:
         row = {"step": part[-1]["step"]}
         for key in KEPT:
             known = [one[key] for one in part if one.get(key) is not None]
-            mean = statistics.median if key == "seconds" else statistics.fmean
+            mean = statistics.median if key.startswith("seconds") else statistics.fmean
             if known:
                 row |= {key: digits([mean(known)], 6)[0]}
         row["clipped"] = sum(one["grad_norm"] > 1 for one in part) / len(part)

@@ -66,6 +66,7 @@ KS = (1, 8)
 TESTED = (1, 8, 64)
 WHEN = (500, 900)
 CURVE = (100, 300, 500, 700, 900, 1100, 1300, 1500)
+SPENT = ("seconds", "seconds/rollout", "seconds/backward", "rollouts")
 KEPT_STEPS = 50
 
 
@@ -161,6 +162,18 @@ def curves():
         table([f"pass@{k}, validation, after", "seeds", *(f"{step} steps" for step in CURVE)], rows)
 
 
+def prices():
+    """What a step takes, over all steps and seeds, and what its seconds are spent on."""
+    rows = []
+    for name, seeds in at_best().items():
+        every = [row for rows in seeds.values() for row in rows]
+        means = [np.mean([row[key] for row in every]) for key in SPENT]
+        rows.append(
+            [name, len(seeds), *(f"{value:.2f}" for value in means[:-1]), f"{means[-1]:.0f}"]
+        )
+    table(["a step, mean", "seeds", *SPENT], rows)
+
+
 def at_equal(of: str):
     """Differences on validation mazes at equal seconds or rollouts."""
     found, rows = at_best(), {}
@@ -193,6 +206,7 @@ def tables():
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
     curves()
+    prices()
     for of in ("seconds", "rollouts"):
         at_equal(of)
     each = [[name, *map(side_by_side, zip(*seeds.values()))] for name, seeds in found.items()]

@@ -3,7 +3,9 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
 import numpy as np
 
+from maxrl.analysis.table import coverage
 from results.lab.data import at_clocks, by_seed, clock, evaluations, paired, runs
+from results.lab.figures import banded, guess_level, panel, penalised
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
@@ -64,6 +66,7 @@ SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
 FEW = SEEDS[:3]
 KS = (1, 8)
 TESTED = (1, 8, 64)
+GUESSED = "13x13 mazes"
 WHEN = (500, 900)
 CURVE = (100, 300, 500, 700, 900, 1100, 1300, 1500)
 SPENT = ("seconds", "seconds/rollout", "seconds/backward", "rollouts")
@@ -197,7 +200,7 @@ def tables():
     levels = [
         [name, len(seeds), *map(interval, zip(*seeds.values()))] for name, seeds in found.items()
     ]
-    guesses = [f"{value:.3f}" for value in guessing("13x13 mazes", TESTED)]
+    guesses = [f"{value:.3f}" for value in guessing(GUESSED, TESTED)]
     table(["test, 95 %", "seeds", *pass_columns(TESTED)], [*levels, ["guessing", "", *guesses]])
     primary(found)
     pairs = [pair for pair in PAIRS if set(pair) <= set(found)]
@@ -211,3 +214,67 @@ def tables():
         at_equal(of)
     each = [[name, *map(side_by_side, zip(*seeds.values()))] for name, seeds in found.items()]
     table(["test, seed by seed", *pass_columns(TESTED)], each)
+
+
+# In the figures: how a method is called and drawn.
+DRAWN = {
+    "maxrl": ("MaxRL", {"like": "maxrl"}),
+    "grpo": ("GRPO, no penalty", {"like": "grpo"}),
+    "grpo-k3.04": ("GRPO, KL .04, forward (k3)", penalised({}, "grpo")),
+    "grpo-k2.04": ("GRPO, KL .04, reverse (k2)", penalised({}, "dr_grpo")),
+    "rounds32": ("MaxRL in rounds, 32 prompts", {"like": "rounds"}),
+    "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),
+}
+LEARNED = "MaxRL goes on learning where GRPO has lost its other answers"
+LED = "MaxRL minus GRPO at the end of learning"
+SCALE = (
+    "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before RL), "
+    f"{STEPS:,} steps of 16 prompts with 32 rollouts each"
+)
+
+
+def learning() -> dict:
+    """What the evaluations on the way found."""
+    found, panels = at_best(), []
+    for k in KS:
+        lines = []
+        for name, (said, style) in DRAWN.items():
+            if name in found:
+                values = [evaluations(rows, k) for rows in found[name].values()]
+                steps = EVERY * np.arange(1, len(values[0]) + 1)
+                lines.append(banded(said, steps, values) | style)
+        title = f"pass@{k} on validation mazes"
+        panels.append(panel(title, "steps", f"pass@{k}", lines))
+        panels[-1]["levels"] = guess_level(GUESSED, k)
+    return {
+        "title": LEARNED,
+        "caption": f"{SCALE}, each method at the best of its rates on another seed; bands: 95 % t "
+        "intervals over seeds. KL: a penalty of .04",
+        "panels": panels,
+    }
+
+
+def gap_k() -> dict:
+    """The differences in pass@k of the test against k."""
+    ks = np.array([1, 2, 4, 8, 16, 32, 64])
+    found = {
+        row: {seed: each.mean(0) for seed, each in some.items()}
+        for row, some in by_seed("maze13_end", "test", ks, coverage).items()
+    }
+    lines = []
+    for (own, other), beside in zip(PRIMARY_PAIRS, (0.97, 1.03)):
+        said, style = DRAWN[other]
+        like = style if other == PENALISED else {"like": "maxrl"}
+        gap = gaps(found, own, other).T
+        lines.append(banded(f"MaxRL minus {said}", ks * beside, gap, bars=True) | like)
+    axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
+    title = "above 0: MaxRL has the higher pass@k; below: GRPO"
+    return {
+        "title": LED,
+        "caption": f"{SCALE}; bars: 95 % t intervals over {len(found['maxrl'])} seeds; points of "
+        "one k stand side by side. Guessing has .003, .028 and .20 at k = 1, 8 and 64",
+        "panels": [panel(title, "k, samples", "difference in pass@k", lines, **axes)],
+    }
+
+
+FIGURES = {"learning": learning, "gap_k": gap_k} if PENALISED in BEST else {}

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from maxrl.analysis.plots import look
+from results.lab.data import at_clocks, clock, paired
 from results.lab.intervals import ahead, interval, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
@@ -43,6 +44,20 @@ def leads(title: str, columns: Iterable, rows: dict):
         cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
         lines.append([name, *cells])
     table([title, *heads], lines)
+
+
+def equal(of: str, found: dict, pairs: Iterable, every: int, ks):
+    """Differences on validation mazes at equal seconds or rollouts, on the seeds that both have.
+
+    found  {method: {seed: rows of metrics}}, evaluated once in `every` steps
+    """
+    rows = {}
+    for own, other in pairs:
+        both = paired(found, (own, other))
+        sides = [[(clock(run, every, of), run) for run in side.values()] for side in both.values()]
+        if sides[0]:
+            rows[f"{label_of(own)} minus {label_of(other)}"] = at_clocks(*sides, ks)
+    leads(f"equal {of}, validation", pass_columns(ks), rows)
 
 
 def pass_columns(ks) -> list[str]:

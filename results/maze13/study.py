@@ -8,7 +8,7 @@ from results.lab.data import at_clocks, clock, evaluations, means, paired, paper
 from results.lab.figures import banded, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
 from results.lab.runs import recorded
-from results.lab.tables import label_of, leads, pass_columns, summary, table
+from results.lab.tables import equal, label_of, leads, pass_columns, summary, table
 
 # A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
 SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
@@ -65,17 +65,6 @@ def search():
             last = [means(seeds[SEARCHED], key, 50)[-1] for key in MEASURED]
             rows.append([arm, *(f"{value:.3f}" for value in ends + last)])
     table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
-
-
-def at_equal(of: str, found: dict) -> dict:
-    """{pair: at_clocks()} at equal seconds or rollouts."""
-    gaps = {}
-    for pair in PAIRS:
-        own, theirs = (
-            [(clock(rows, EVERY, of), rows) for rows in found[name].values()] for name in pair
-        )
-        gaps[" minus ".join(map(label_of, pair))] = at_clocks(own, theirs, KS)
-    return gaps
 
 
 def at_prices(found: dict) -> dict:
@@ -145,7 +134,7 @@ def tables():
             [[name, " / ".join(f"{at:,.0f}" for at in ends)] for name, ends in used.items()],
         )
     for of in ("seconds", "rollouts"):
-        leads(f"equal {of}, validation", pass_columns(KS), at_equal(of, found))
+        equal(of, found, PAIRS, EVERY, KS)
     priced = "MaxRL minus GRPO, kl.04, validation, equal time if a step of GRPO took"
     leads(priced, pass_columns(KS), at_prices(found))
     each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]

@@ -4,12 +4,12 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import at_clocks, by_seed, clock, evaluations, paired, runs
+from results.lab.data import by_seed, evaluations, paired, runs
 from results.lab.figures import banded, guess_level, panel, penalised
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import label_of, leads, pass_columns, table
+from results.lab.tables import equal, label_of, leads, pass_columns, table
 from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
@@ -101,7 +101,7 @@ for seed in SEEDS:
     TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 2048 --samples 64", models)
 
 
-def search():
+def ladder():
     """Every arm of the first seed on validation mazes."""
     rows = []
     for arm, seeds in sorted(runs("maze13_end").items()):
@@ -135,7 +135,7 @@ def passed(name: str = "test") -> dict[str, dict[int, np.ndarray]]:
     return {row: {seed: each.mean(0) for seed, each in some.items()} for row, some in found.items()}
 
 
-def gaps(found: dict, own: str, other: str) -> np.ndarray:
+def minus(found: dict, own: str, other: str) -> np.ndarray:
     """One method minus another, (ks, seeds), on the seeds that both have."""
     mine, theirs = (np.array(list(each.values())) for each in paired(found, (own, other)).values())
     return (mine - theirs).T
@@ -145,7 +145,7 @@ def primary(found: dict):
     """The six comparisons that were named before, corrected for their number."""
     named = {}
     for own, other in PRIMARY_PAIRS:
-        for k, values in zip(TESTED, gaps(found, own, other)):
+        for k, values in zip(TESTED, minus(found, own, other)):
             named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
     ps = [p_value(values) for values in named.values()]
     rows = []
@@ -177,23 +177,9 @@ def prices():
     table(["a step, mean", "seeds", *SPENT], rows)
 
 
-def at_equal(of: str):
-    """Differences on validation mazes at equal seconds or rollouts."""
-    found, rows = at_best(), {}
-    for own, other in PAIRS:
-        if own in found and other in found:
-            sides = paired(found, (own, other)).values()
-            mine, theirs = (
-                [(clock(rows, EVERY, of), rows) for rows in side.values()] for side in sides
-            )
-            if mine:
-                rows[f"{label_of(own)} minus {label_of(other)}"] = at_clocks(mine, theirs, KS)
-    leads(f"equal {of}, validation", pass_columns(KS), rows)
-
-
 def tables():
     """The search; then each method at its best rate, tested once."""
-    search()
+    ladder()
     found = passed()
     if not found:
         return
@@ -205,13 +191,13 @@ def tables():
     primary(found)
     pairs = [pair for pair in PAIRS if set(pair) <= set(found)]
     named = {
-        f"{label_of(own)} minus {label_of(other)}": gaps(found, own, other) for own, other in pairs
+        f"{label_of(own)} minus {label_of(other)}": minus(found, own, other) for own, other in pairs
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
     curves()
     prices()
     for of in ("seconds", "rollouts"):
-        at_equal(of)
+        equal(of, at_best(), PAIRS, EVERY, KS)
     each = [[name, *map(side_by_side, zip(*seeds.values()))] for name, seeds in found.items()]
     table(["test, seed by seed", *pass_columns(TESTED)], each)
 
@@ -254,7 +240,7 @@ def learning() -> dict:
     }
 
 
-def gap_k() -> dict:
+def lead() -> dict:
     """The differences in pass@k of the test against k."""
     ks = np.array([1, 2, 4, 8, 16, 32, 64])
     found = {
@@ -265,7 +251,7 @@ def gap_k() -> dict:
     for (own, other), beside in zip(PRIMARY_PAIRS, (0.97, 1.03)):
         said, style = DRAWN[other]
         like = style if other == PENALISED else {"like": "maxrl"}
-        gap = gaps(found, own, other).T
+        gap = minus(found, own, other).T
         lines.append(banded(f"MaxRL minus {said}", ks * beside, gap, bars=True) | like)
     axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
     title = "above 0: MaxRL has the higher pass@k; below: GRPO"
@@ -277,4 +263,4 @@ def gap_k() -> dict:
     }
 
 
-FIGURES = {"learning": learning, "gap_k": gap_k} if PENALISED in BEST else {}
+FIGURES = {"learning": learning, "lead": lead} if PENALISED in BEST else {}

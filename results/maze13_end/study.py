@@ -4,7 +4,7 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import by_seed, evaluations, paired, runs
+from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
 from results.lab.figures import banded, guess_level, panel, penalised
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
@@ -14,11 +14,11 @@ from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
 LARGE = f"{SFT} {SIZE13} --stop-at-pass .015 --steps 1000 --init runs/maze13_end/seed{{seed}}/small"
-STEPS, EVERY = 1500, 100
+STEPS, EVERY, SAVED = 1500, 100, 300
 RL = (
     f"{{method[2]}} maze9_laptop {SIZE13} {{method[1]}} --optimizer muon --lr {{rate}} "
-    "--seed {seed} --init runs/maze13_end/seed{seed}/base --steps {method[3]} --save-every 300 "
-    f"--eval-every {EVERY} --eval-prompts 256 --eval-samples 16 --eval-k 1,8"
+    "--seed {seed} --init runs/maze13_end/seed{seed}/base --steps {method[3]} "
+    f"--save-every {SAVED} --eval-every {EVERY} --eval-prompts 256 --eval-samples 16 --eval-k 1,8"
 )
 METHODS = {
     "maxrl": "--estimator maxrl --prompts 16 --rollouts 32",
@@ -88,17 +88,41 @@ def arms_at(seed: int, name: str, rates) -> dict:
 
 # A stage of the search for each method, so that it can be made in parts.
 RUNS = {f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES) for name in METHODS}
+
+
+def best_saved(name: str) -> int:
+    """The step of the checkpoint of a kept run that is best on validation; 0 if none is better than
+    the last."""
+    run = kept("maze13_end", "runs").get(name)
+    if run is None or "-lr" not in name:
+        return 0
+    rows = rows_of(run)
+    scores = np.sum([evaluations(rows, k) for k in KS], axis=0)[
+        SAVED // EVERY - 1 :: SAVED // EVERY
+    ]
+    best = int(scores.argmax())
+    return SAVED * (best + 1) if scores[best] > scores[-1] else 0
+
+
 # {method: rate} by pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "2e-4"}
 TESTS: dict[str, list[str]] = {}
+ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:
-    models = {"base": f"maze13_end/seed{seed}/base"}
-    RUNS |= {f"bases{seed}": base_of(seed), f"seed{seed}": base_of(seed)}
+    runs_of = base_of(seed)
+    models = {"base": f"seed{seed}/base"}
     for name, rate in BEST.items():
         if name in PRIMARY or seed in FEW:
-            RUNS[f"seed{seed}"] |= arms_at(seed, name, [rate])
-            models[name] = f"maze13_end/seed{seed}/{name}-lr{rate}"
-    TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 2048 --samples 64", models)
+            runs_of |= arms_at(seed, name, [rate])
+            models[name] = f"seed{seed}/{name}-lr{rate}"
+    RUNS |= {f"bases{seed}": base_of(seed), f"seed{seed}": runs_of}
+    # A file a model, so that they can be made one after the other.
+    for name, model in models.items():
+        one = evaluation(ASKED, {name: f"maze13_end/{model}"})
+        TESTS[f"test-{name}-seed{seed}.json"] = one
+        if step := best_saved(model):
+            one = evaluation(ASKED, {name: f"maze13_end/{model}/step-{step:06}"})
+            TESTS[f"best-{name}-seed{seed}.json"] = one
 
 
 def ladder():
@@ -129,7 +153,7 @@ def at_best() -> dict[str, dict[int, list[dict]]]:
     return found
 
 
-def passed(name: str = "test") -> dict[str, dict[int, np.ndarray]]:
+def passed(name: str = "test-.+") -> dict[str, dict[int, np.ndarray]]:
     """{method: {seed: pass@k, (ks,)}} on the test."""
     found = by_seed("maze13_end", name, TESTED)
     return {row: {seed: each.mean(0) for seed, each in some.items()} for row, some in found.items()}
@@ -194,6 +218,11 @@ def tables():
         f"{label_of(own)} minus {label_of(other)}": minus(found, own, other) for own, other in pairs
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
+    saved = passed("best-.+")
+    best = {name: list((found[name] | saved.get(name, {})).values()) for name in found}
+    rows = [[name, len(saved.get(name, {})), *map(interval, zip(*best[name]))] for name in found]
+    title = "test, best checkpoint by validation"
+    table([title, "seeds where it is not the last", *pass_columns(TESTED)], rows)
     curves()
     prices()
     for of in ("seconds", "rollouts"):
@@ -245,7 +274,7 @@ def lead() -> dict:
     ks = np.array([1, 2, 4, 8, 16, 32, 64])
     found = {
         row: {seed: each.mean(0) for seed, each in some.items()}
-        for row, some in by_seed("maze13_end", "test", ks, coverage).items()
+        for row, some in by_seed("maze13_end", "test-.+", ks, coverage).items()
     }
     lines = []
     for (own, other), beside in zip(PRIMARY_PAIRS, (0.97, 1.03)):

@@ -105,7 +105,7 @@ def best_saved(name: str) -> int:
 
 
 # {method: rate} by pass@1 + pass@8 at the end of the search.
-BEST = {"maxrl": "2e-4"}
+BEST = {"maxrl": "2e-4", "grpo": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:

@@ -4,7 +4,7 @@ MaxRL and GRPO with a KL penalty with other numbers of rollouts."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import at_clocks, clock, evaluations, means, paired, paper, runs, tested
+from results.lab.data import clock, evaluations, means, paired, paper, runs, tested
 from results.lab.figures import banded, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
 from results.lab.runs import recorded
@@ -41,9 +41,6 @@ OWN = "maxrl"
 PAIRS = [
     (name, other) for name in (OWN, "rounds", "maxrl-kl.04") for other in ("grpo-kl.04", "grpo")
 ]
-# A step of GRPO with the penalty in steps of Algorithm 1, where every row would be trained on (an
-# estimate from the first 20 steps), and in between.
-PRICES = (1.22, 1.5)
 MEASURED = {"solved": "prompts with a success", "completions/mean_length": "length"}
 
 
@@ -67,48 +64,6 @@ def search():
     table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
 
 
-def at_prices(found: dict) -> dict:
-    """{price: at_clocks()} of Algorithm 1 and GRPO with the penalty, if all steps of the latter
-    took so many times as long as those of the former on the same seed."""
-    own = [(clock(rows, EVERY), rows) for rows in found[OWN].values()]
-    gaps = {}
-    for price in PRICES:
-        theirs = []
-        for (mine, _), rows in zip(own, found["grpo-kl.04"].values()):
-            spent = clock(rows, EVERY)
-            theirs.append((spent * price * mine[-1] / spent[-1], rows))
-        gaps[f"{price} times"] = at_clocks(own, theirs, KS)
-    return gaps
-
-
-def samples_for(curve: np.ndarray, level: float) -> float:
-    """The samples with which pass@k (1 to MOST) has reached a level, on the line between two of
-    them; nan if it is not reached."""
-    if curve[-1] < level:
-        return np.nan
-    return np.interp(level, curve, np.arange(1, MOST + 1))
-
-
-def samples_to_match():
-    """How many samples of one method solve as many mazes as MOST of the other."""
-    curves = {
-        name: values.mean(1)
-        for name, values in coverage(tested("maze13/test.json"), range(1, MOST + 1)).items()
-    }
-    lines = []
-    for pair in PAIRS:
-        for one, other in (pair, pair[::-1]):
-            needed = samples_for(curves[one].mean(0), curves[other].mean(0)[-1])
-            each = [
-                samples_for(mine, theirs[-1]) for mine, theirs in zip(curves[one], curves[other])
-            ]
-            cells = ["more than 64" if np.isnan(k) else f"{k:.1f}" for k in [needed, *each]]
-            times = "" if np.isnan(needed) else f"{MOST / needed:.1f}"
-            title = f"{label_of(one)} for {MOST} of {label_of(other)}"
-            lines.append([title, cells[0], times, " / ".join(cells[1:])])
-    table(["samples to match, test", "of the mean curves", "times fewer", "seed by seed"], lines)
-
-
 def tables():
     """The search; then each method at its best rate, tested once."""
     search()
@@ -123,7 +78,6 @@ def tables():
     leads("test, paired by seed", pass_columns(TESTED), gaps)
     gained = {label_of(name): passed[name] - passed["base"] for name in found}
     leads("test, minus before RL", pass_columns(TESTED), gained)
-    samples_to_match()
     for of in ("seconds", "rollouts"):
         used = {
             name: [clock(rows, EVERY, of)[-1] for rows in each.values()]
@@ -135,8 +89,6 @@ def tables():
         )
     for of in ("seconds", "rollouts"):
         equal(of, found, PAIRS, EVERY, KS)
-    priced = "MaxRL minus GRPO, kl.04, validation, equal time if a step of GRPO took"
-    leads(priced, pass_columns(KS), at_prices(found))
     each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]
     table(["test, seed by seed", *pass_columns(TESTED)], each)
     rollout_tables()

@@ -38,7 +38,7 @@ METHODS = {
     "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
 }
 # What is compared on six seeds or more, all others on three.
-PRIMARY = ("maxrl", "grpo")
+PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 PAIRS = [
@@ -105,7 +105,7 @@ def best_saved(name: str) -> int:
 
 
 # {method: rate} by pass@1 + pass@8 at the end of the search.
-BEST = {"maxrl": "2e-4", "grpo": "5e-5"}
+BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:

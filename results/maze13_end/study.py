@@ -4,7 +4,7 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
+from results.lab.data import RESULTS, by_seed, evaluations, kept, paired, rows_of, runs
 from results.lab.figures import banded, guess_level, panel, penalised
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
@@ -212,7 +212,8 @@ def tables():
     ]
     guesses = [f"{value:.3f}" for value in guessing(GUESSED, TESTED)]
     table(["test, 95 %", "seeds", *pass_columns(TESTED)], [*levels, ["guessing", "", *guesses]])
-    primary(found)
+    if PENALISED in found:
+        primary(found)
     pairs = [pair for pair in PAIRS if set(pair) <= set(found)]
     named = {
         f"{label_of(own)} minus {label_of(other)}": minus(found, own, other) for own, other in pairs
@@ -292,4 +293,4 @@ def lead() -> dict:
     }
 
 
-FIGURES = {"learning": learning, "lead": lead} if PENALISED in BEST else {}
+FIGURES = {"learning": learning, "lead": lead} if (RESULTS / "maze13_end/figures").exists() else {}

@@ -225,7 +225,6 @@ class Tokenizer:
         number = self.backend.token_to_id(token)
         if number is None:
             raise ValueError(
-                f"the tokenizer has no token {token!r}: this checkpoint belongs to another task, "
-                "or is a language model, which Countdown asks with --task.words true"
+                f"the tokenizer has no token {token!r}: this checkpoint belongs to another task"
             )
         return number

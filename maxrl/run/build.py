@@ -133,7 +133,12 @@ def language_model(
     """Return the policy of a language model on the device, with the reference of a KL penalty."""
     assert start.tokenizer is not None, "a language model has a tokenizer"
     if task.stop_tokens:
-        start.stop_tokens = [start.tokenizer.id(token) for token in task.stop_tokens]
+        try:
+            start.stop_tokens = [start.tokenizer.id(token) for token in task.stop_tokens]
+        except ValueError as error:
+            # Countdown has two vocabularies.
+            other = "; --task.words true asks a language model" if hasattr(task, "words") else ""
+            raise ValueError(f"{error}{other}") from None
     reference = None
     if cfg.beta:
         # Without a checkpoint, the model itself has been read from --init, and checked.

@@ -6,10 +6,13 @@ import random
 import re
 import time
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.build import language_model
 from maxrl.run.evaluation import judge_samples
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Example
@@ -151,6 +154,15 @@ def test_a_problem_of_five_numbers_that_two_of_are_equal():
     """Its target was once reached by a division by 0."""
     task = Countdown("train", numbers=5)
     assert task.verify(task[6973].answer, task[6973]) == 1
+
+
+def test_a_language_model_without_words_hears_of_them():
+    """The maze has no such option, so its error does not name it."""
+    start = SimpleNamespace(tokenizer=Tokenizer.from_vocabulary(("<unk>", "Hello")))
+    for task, named in ((Countdown("test"), True), (SimpleNamespace(stop_tokens=["DONE"]), False)):
+        with pytest.raises(ValueError, match="no token") as error:
+            language_model(None, start, task, None, None)
+        assert ("--task.words true" in str(error.value)) == named
 
 
 def test_of_words_many_answers_are_read_in_one_pass():

@@ -35,7 +35,9 @@ KEPT = (
 ABOUT = ("command", "torch", "python", "commit", "machine")
 # What is known of a test, and of its checkpoints.
 ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "samples", "classes")
-ROWS = ("name", "path", "counts", "majority", "distinct", "best")
+ROWS = ("name", "path", "counts", "majority", "distinct")
+# The k whose best rewards are kept, of every problem.
+BEST_KS = ("1", "8", "64")
 # The k of a test of classifiers whose means are kept.
 KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 
@@ -92,13 +94,15 @@ def kept_run(folder: Path, size: int = STEPS) -> dict:
 
 def kept_test(file: Path) -> dict:
     """What stays of a test: of classifiers means over the images of pass@k and top-1, and four
-    digits of each pass rate."""
+    digits of each pass rate; of partial credit the best of some k, to five digits."""
     results = json.loads(file.read_text())
     if "checkpoints" not in results:
         return results
     rows = []
     for row in results["checkpoints"]:
         some = {key: row[key] for key in ROWS if key in row}
+        if "best" in row:
+            some["best"] = {k: digits(row["best"][k], 5) for k in BEST_KS if k in row["best"]}
         if results["classes"]:
             some["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
             some["top1"] = statistics.mean(row["top1"])

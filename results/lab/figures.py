@@ -58,6 +58,13 @@ def penalised(line: dict, method: str) -> dict:
     return line | {"like": method, "dashed": True, "hollow": True}
 
 
+def gap_panel(ks, lines: list[dict]) -> dict:
+    """Differences in pass@k, MaxRL minus another, against k."""
+    axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
+    title = "above 0: MaxRL has the higher pass@k; below: GRPO"
+    return panel(title, "k, samples", "difference in pass@k", lines, **axes)
+
+
 def guess_curve(name: str, ks) -> dict:
     """pass@k of guesses at a test set."""
     return curve("guess", ks, guessing(name, ks))

@@ -5,7 +5,7 @@ import numpy as np
 
 from maxrl.analysis.table import coverage
 from results.lab.data import clock, evaluations, means, paired, paper, runs, tested
-from results.lab.figures import banded, panel, penalised, seed_curves, theirs
+from results.lab.figures import banded, gap_panel, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
 from results.lab.runs import recorded
 from results.lab.tables import equal, label_of, leads, pass_columns, summary, table
@@ -111,15 +111,13 @@ def gap_k() -> dict:
     for (name, other), (said, style, beside) in GAPS.items():
         line = banded(said, ks * beside, passed[name] - passed[other], bars=True)
         lines.append(line | style)
-    axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
-    title = "above 0: MaxRL has the higher pass@k; below: GRPO"
     return {
         "title": "MaxRL leads GRPO without a penalty from k = 2, and GRPO with a penalty nowhere",
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed[OWN])} seeds; points of one k stand side by side. KL: a penalty of .04. "
         "Guessing has .003, .028 and .20 at k = 1, 8 and 64",
-        "panels": [panel(title, "k, samples", "difference in pass@k", lines, **axes)],
+        "panels": [gap_panel(ks, lines)],
     }
 
 

@@ -3,9 +3,8 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
 import numpy as np
 
-from maxrl.analysis.table import coverage
-from results.lab.data import RESULTS, by_seed, evaluations, kept, paired, rows_of, runs
-from results.lab.figures import banded, guess_level, panel, penalised
+from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
+from results.lab.figures import banded, gap_panel, guess_level, panel, penalised
 from results.lab.guessing import guessing
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
@@ -90,18 +89,19 @@ def arms_at(seed: int, name: str, rates) -> dict:
 RUNS = {f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES) for name in METHODS}
 
 
+KNOWN = kept("maze13_end", "runs")
+
+
 def best_saved(name: str) -> int:
     """The step of the checkpoint of a kept run that is best on validation; 0 if none is better than
     the last."""
-    run = kept("maze13_end", "runs").get(name)
-    if run is None or "-lr" not in name:
+    if name not in KNOWN or "-lr" not in name:
         return 0
-    rows = rows_of(run)
-    scores = np.sum([evaluations(rows, k) for k in KS], axis=0)[
-        SAVED // EVERY - 1 :: SAVED // EVERY
-    ]
-    best = int(scores.argmax())
-    return SAVED * (best + 1) if scores[best] > scores[-1] else 0
+    rows = rows_of(KNOWN[name])
+    scores = np.sum([evaluations(rows, k) for k in KS], axis=0)
+    at_saved = scores[SAVED // EVERY - 1 :: SAVED // EVERY]
+    best = int(at_saved.argmax())
+    return SAVED * (best + 1) if at_saved[best] > scores[-1] else 0
 
 
 # {method: rate} by pass@1 + pass@8 at the end of the search.
@@ -153,9 +153,9 @@ def at_best() -> dict[str, dict[int, list[dict]]]:
     return found
 
 
-def passed(name: str = "test-.+") -> dict[str, dict[int, np.ndarray]]:
+def passed(name: str = "test-.+", ks=TESTED) -> dict[str, dict[int, np.ndarray]]:
     """{method: {seed: pass@k, (ks,)}} on the test."""
-    found = by_seed("maze13_end", name, TESTED)
+    found = by_seed("maze13_end", name, ks)
     return {row: {seed: each.mean(0) for seed, each in some.items()} for row, some in found.items()}
 
 
@@ -184,8 +184,9 @@ def curves():
         rows = []
         for name, seeds in at_best().items():
             values = np.mean([evaluations(rows, k) for rows in seeds.values()], axis=0)
-            at = [values[step // EVERY - 1] for step in CURVE if step // EVERY <= len(values)]
-            rows.append([name, len(seeds), *(f"{value:.3f}" for value in at)])
+            at = {EVERY * (i + 1): f"{value:.3f}" for i, value in enumerate(values)}
+            # Some runs have fewer steps.
+            rows.append([name, len(seeds), *(at.get(step, "") for step in CURVE)])
         table([f"pass@{k}, validation, after", "seeds", *(f"{step} steps" for step in CURVE)], rows)
 
 
@@ -241,11 +242,9 @@ DRAWN = {
     "rounds32": ("MaxRL in rounds, 32 prompts", {"like": "rounds"}),
     "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),
 }
-LEARNED = "MaxRL goes on learning where GRPO has lost its other answers"
-LED = "MaxRL minus GRPO at the end of learning"
 SCALE = (
     "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before RL), "
-    f"{STEPS:,} steps of 16 prompts with 32 rollouts each"
+    f"{STEPS:,} steps of 16 prompts x 32 rollouts where no other number is named"
 )
 
 
@@ -263,9 +262,9 @@ def learning() -> dict:
         panels.append(panel(title, "steps", f"pass@{k}", lines))
         panels[-1]["levels"] = guess_level(GUESSED, k)
     return {
-        "title": LEARNED,
+        "title": "Learning after the point at which the shorter study ends",
         "caption": f"{SCALE}, each method at the best of its rates on another seed; bands: 95 % t "
-        "intervals over seeds. KL: a penalty of .04",
+        f"intervals over {len(found['maxrl'])} seeds. KL: a penalty of .04",
         "panels": panels,
     }
 
@@ -273,24 +272,20 @@ def learning() -> dict:
 def lead() -> dict:
     """The differences in pass@k of the test against k."""
     ks = np.array([1, 2, 4, 8, 16, 32, 64])
-    found = {
-        row: {seed: each.mean(0) for seed, each in some.items()}
-        for row, some in by_seed("maze13_end", "test-.+", ks, coverage).items()
-    }
+    found = passed(ks=ks)
     lines = []
     for (own, other), beside in zip(PRIMARY_PAIRS, (0.97, 1.03)):
-        said, style = DRAWN[other]
-        like = style if other == PENALISED else {"like": "maxrl"}
-        gap = minus(found, own, other).T
-        lines.append(banded(f"MaxRL minus {said}", ks * beside, gap, bars=True) | like)
-    axes = {"xscale": "log", "xticks": ks, "xlim": (0.85, 75), "zero": True}
-    title = "above 0: MaxRL has the higher pass@k; below: GRPO"
+        if other in found:
+            said, style = DRAWN[other]
+            like = style if other == PENALISED else {"like": "maxrl"}
+            gap = minus(found, own, other).T
+            lines.append(banded(f"MaxRL minus {said}", ks * beside, gap, bars=True) | like)
     return {
-        "title": LED,
-        "caption": f"{SCALE}; bars: 95 % t intervals over {len(found['maxrl'])} seeds; points of "
+        "title": "MaxRL minus GRPO at the end of learning",
+        "caption": f"{SCALE}; bars: 95 % t intervals over {len(found['grpo'])} seeds; points of "
         "one k stand side by side. Guessing has .003, .028 and .20 at k = 1, 8 and 64",
-        "panels": [panel(title, "k, samples", "difference in pass@k", lines, **axes)],
+        "panels": [gap_panel(ks, lines)],
     }
 
 
-FIGURES = {"learning": learning, "lead": lead} if (RESULTS / "maze13_end/figures").exists() else {}
+FIGURES = {"learning": learning, "lead": lead}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import by_seed, evaluations, kept_tests, runs
+from results.lab.data import by_seed, evaluations, kept, runs
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
@@ -68,7 +68,7 @@ def searched():
 def distinct() -> dict[str, list[float]]:
     """{row: the mean number of different right answers to a problem, of each seed}."""
     found: dict[str, list[float]] = {}
-    for results in kept_tests("countdown").values():
+    for results in kept("countdown", "tests").values():
         for row in results["checkpoints"]:
             found.setdefault(row["name"], []).append(float(np.mean(row["distinct"])))
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxrl.advantages import weight
-from results.lab.data import kept_tests
+from results.lab.data import kept
 from results.lab.figures import curve, panel, seed_curves
 from results.lab.intervals import interval
 from results.lab.tables import table
@@ -40,7 +40,7 @@ def cosine(w, p, gram) -> np.ndarray:
 
 def cosines(method: str, N: int) -> np.ndarray:
     """cosine() of a row of METHODS, of the kept policies."""
-    policies = kept_tests("gradients")["oracle.json"]["policies"]
+    policies = kept("gradients", "tests")["oracle.json"]["policies"]
     p, gram = (np.array([policy[key] for policy in policies]) for key in ("p", "gram"))
     _, rule, options = METHODS[method]
     lowered = {key: min(value, N) for key, value in options.items()}

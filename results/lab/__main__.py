@@ -69,17 +69,15 @@ def with_text(names, args) -> list[str]:
 
 
 def chosen(study: str, args) -> dict[str, list[str]]:
-    """The runs that a command asks for, of a stage or of all that are not planned only, and those
-    that they start from."""
-    module = load(study)
-    runs, planned = getattr(module, "RUNS", {}), getattr(module, "PLANNED", {})
+    """The runs that a command asks for, of a stage or of all, and those that they start from."""
+    runs = getattr(load(study), "RUNS", {})
     if args.stage and args.stage not in runs:
         raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(runs)}")
     every: dict[str, list[str]] = {}
     found = {}
     for stage, some in runs.items():
         every |= some
-        if stage == args.stage or not args.stage and stage not in planned:
+        if args.stage in ("", stage):
             found |= some
     found = {name: found[name] for name in with_text(found, args)}
     return with_bases(found, every, f"runs/{study}")

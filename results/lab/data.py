@@ -72,22 +72,16 @@ def paired(found: dict, methods) -> dict[str, dict[int, list]]:
     return {method: {seed: found[method][seed] for seed in seeds} for method in methods}
 
 
-def kept_tests(study: str) -> dict[str, dict]:
-    """{name: what eval.py wrote} of a study's tests.json, and of tests in files of their own."""
-    files = (RESULTS / study).glob("test-*.json")
-    return {file.name: json.loads(file.read_text()) for file in files} | kept(study, "tests")
-
-
 def tested(name: str) -> dict:
     """What eval.py wrote to STUDY/NAME."""
     study, _, test = name.partition("/")
-    return kept_tests(study)[test]
+    return kept(study, "tests")[test]
 
 
 def by_seed(study: str, name: str, ks, measure=table.coverage) -> dict[str, dict[int, np.ndarray]]:
     """{row: {seed: pass@k, or another measure, (prompts, ks)}} of STUDY/NAME-seedSEED.json."""
     found: dict[str, dict] = {}
-    for test, results in sorted(kept_tests(study).items()):
+    for test, results in sorted(kept(study, "tests").items()):
         match = re.fullmatch(rf"{name}-seed(\d+)\.json", test)
         if match:
             for row, values in measure(results, ks).items():
@@ -114,8 +108,13 @@ def at_clocks(own: list, theirs: list, ks) -> np.ndarray:
     the line between two evaluations of the longer one.
 
     own, theirs  (clock, rows) of each seed's run
+
+    ValueError if a run ends before the other has been evaluated.
     """
     ends = [min(mine[-1], other[-1]) for (mine, _), (other, _) in zip(own, theirs)]
+    starts = [max(mine[0], other[0]) for (mine, _), (other, _) in zip(own, theirs)]
+    if any(end < start for end, start in zip(ends, starts)):
+        raise ValueError("a run ends before the first evaluation of the one that it is paired with")
     at = [
         [np.interp(end, spent, evaluations(rows, k)) for end, (spent, rows) in zip(ends, side)]
         for side in (own, theirs)

@@ -50,7 +50,9 @@ def seed_curves(name: str, x, values) -> dict:
 def banded(name: str, x, values, **more) -> dict:
     """The mean of values (seeds, points), and half of its 95 % t interval as a band or as bars."""
     values = np.array(values)
-    return curve(name, x, values.mean(0), band=[half_width(each) for each in values.T], **more)
+    if len(values) > 1:
+        more = {"band": [half_width(each) for each in values.T]} | more
+    return curve(name, x, values.mean(0), **more)
 
 
 def penalised(line: dict, method: str) -> dict:

@@ -2,7 +2,9 @@
 
 The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
 their seeds: mazes, Countdown and subset sums by their tasks (Task.guess), word problems by the
-range of answers.
+range of answers. A guess is drawn with equal chances. Whoever knows the generator does better with
+a list of the commonest walks: `lists` has {test set: {k: share of its mazes that the first k
+solve}}.
 """
 
 import json
@@ -23,14 +25,32 @@ from results.lab.data import read_json
 from results.texts.tasks import SubsetSum
 
 FILE = Path(__file__).with_name("guessing.json")
+LISTED = (1, 8, 64)
+
+
+def maze_sets(size: int, seed: int, count: int, others: int) -> tuple[Task, Task]:
+    """The first mazes of a seed's stream, which are its test set, and others."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--size", size, "--seed", seed, "--test", count, "--train", others]
+        words += ["--validation", 1, "--workers", 1, "--out", folder]
+        mazes.main([*map(str, words)])
+        return Maze("test", size, folder), Maze("train", size, folder)
 
 
 def maze_set(size: int, seed: int, count: int) -> Task:
-    """The first mazes of a seed's stream, which are its test set."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["--size", size, "--seed", seed, "--test", count, "--train", 1, "--validation", 1]
-        mazes.main([*map(str, words), "--workers", "1", "--out", folder])
-        return Maze("test", size, folder)
+    return maze_sets(size, seed, count, 1)[0]
+
+
+def common_walks(size: int, seed: int, count: int, others: int = 10_000) -> dict[str, float]:
+    """{k: share of the test mazes that the k commonest solutions of other mazes solve}."""
+    test, train = maze_sets(size, seed, count, others)
+    common = Counter(train[i].answer for i in range(others)).most_common(max(LISTED))
+    walks = [walk for walk, _ in common]
+    found = {}
+    for k in LISTED:
+        solved = sum(test[i].answer in walks[:k] for i in range(count))
+        found[str(k)] = solved / count
+    return found
 
 
 def numbers(answers: int, count: int) -> list[float]:
@@ -43,6 +63,7 @@ SETS = {
     "9x9 mazes of ten seeds": partial(maze_set, 9, 3, 512),
     "9x9 mazes": partial(maze_set, 9, 0, 256),
     "13x13 mazes": partial(maze_set, 13, 3, 512),
+    "2,048 13x13 mazes": partial(maze_set, 13, 3, 2048),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
     "1,000 classes": partial(numbers, 1000, 1),
     "word problems": partial(numbers, 20, 256),
@@ -51,6 +72,10 @@ SETS = {
     "subset sums": partial(SubsetSum, "test", 256),
     "reversed texts": partial(numbers, 70**4, 256),
 }
+
+
+# Test sets with a list of walks.
+LISTS = {"2,048 13x13 mazes": partial(common_walks, 13, 3, 2048)}
 
 
 def rates(name: str) -> list[float]:
@@ -72,6 +97,12 @@ def of_guesses() -> dict[str, dict[str, int]]:
     return read_json("lab/guessing.json")["sets"]
 
 
+def of_list(name: str, ks) -> list[float]:
+    """The shares (ks,) of a test set that the first k of its list solve."""
+    found = read_json("lab/guessing.json")["lists"][name]
+    return [found[str(k)] for k in ks]
+
+
 def guessing(name: str, ks) -> np.ndarray:
     """pass@k (ks,) of guesses at a test set."""
     p = np.array(list(map(float, of_guesses()[name])))
@@ -80,8 +111,11 @@ def guessing(name: str, ks) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    sets = {name: histogram(name) for name in SETS}
-    about = {"command": "python -m results.lab.guessing", "sets": sets}
+    about = {
+        "command": "python -m results.lab.guessing",
+        "sets": {name: histogram(name) for name in SETS},
+        "lists": {name: make() for name, make in LISTS.items()},
+    }
     write_text(FILE, json.dumps(about, indent=1) + "\n")
     for name in SETS:
         shown = ", ".join(f"{value:.3f}" for value in guessing(name, (1, 8, 32, 64)))

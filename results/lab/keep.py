@@ -24,6 +24,7 @@ KEPT = (
     "entropy",
     "completions/mean_length",
     "loss",
+    "kl",
     "grad_norm",
     "lr",
     "seconds",

@@ -30,25 +30,6 @@ def evaluation(options: str, models: dict[str, str], **values) -> list[str]:
     return [*words, *options.split()]
 
 
-def from_bases(folder: str, warm_up: str, rl: str, arms: dict[str, str], seeds) -> dict:
-    """The warm-up of every seed, and every arm {name: options} from there.
-
-    folder  STUDY or STUDY/FOLDER, of runs called seedSEED/base and seedSEED/ARM
-    """
-    _, _, before = f"{folder}/".partition("/")
-    name = f"{before}seed{{seed}}"
-    made = product(f"{name}/base", f"{warm_up} --seed {{seed}}", seed=seeds)
-    words = f"{rl} --seed {{seed}} --init runs/{folder}/seed{{seed}}/base"
-    for arm, options in arms.items():
-        made |= product(f"{name}/{arm}", f"{words} {options}", seed=seeds)
-    return made
-
-
-def seed_models(folder: str, names, after: str = "") -> dict[str, str]:
-    """What evaluation() asks of runs called FOLDER/seedSEED/NAME."""
-    return {name: f"{folder}/seed{{seed}}/{name}{after}" for name in names}
-
-
 def recorded(study: str, what: str = "runs") -> dict[str, list[str]]:
     """{name: its words} of the runs or tests of a study that has ended, as they were kept."""
     return {

@@ -5,7 +5,7 @@ import numpy as np
 
 from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
 from results.lab.figures import banded, gap_panel, guess_level, panel, penalised
-from results.lab.guessing import guessing
+from results.lab.guessing import guessing, of_list
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
 from results.lab.tables import equal, label_of, leads, pass_columns, table
@@ -62,13 +62,15 @@ RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
 SEARCHED = 201
 # None is a seed of another study. Six are promised, two are added if time allows.
 SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
-FEW = SEEDS[:3]
+PROMISED, FEW = SEEDS[:6], SEEDS[:3]
 KS = (1, 8)
 TESTED = (1, 8, 64)
-GUESSED = "13x13 mazes"
+GUESSED = "2,048 13x13 mazes"
 WHEN = (500, 900)
-CURVE = (100, 300, 500, 700, 900, 1100, 1300, 1500)
+CURVE = (100, 300, 500, 700, 900, 1200, 1500)
 SPENT = ("seconds", "seconds/rollout", "seconds/backward", "rollouts")
+# Seeds whose runs were made on one day, two at a time on the cores of one machine.
+TIMED = {"maxrl": (224, 225), "grpo": (224, 225), PENALISED: (220, 221, 222, 223)}
 KEPT_STEPS = 50
 
 
@@ -104,6 +106,8 @@ def best_saved(name: str) -> int:
     return SAVED * (best + 1) if at_saved[best] > scores[-1] else 0
 
 
+# Methods that have the best rate of another.
+UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 # {method: rate} by pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4"}
 TESTS: dict[str, list[str]] = {}
@@ -166,10 +170,16 @@ def minus(found: dict, own: str, other: str) -> np.ndarray:
 
 
 def primary(found: dict):
-    """The six comparisons that were named before, corrected for their number."""
+    """The six comparisons that were named before, on the seeds that were promised, corrected for
+    their number; nothing before all of them are there."""
+    of_promised = {}
+    for name in PRIMARY:
+        of_promised[name] = {s: found[name][s] for s in PROMISED if s in found.get(name, ())}
+    if any(len(seeds) < len(PROMISED) for seeds in of_promised.values()):
+        return
     named = {}
     for own, other in PRIMARY_PAIRS:
-        for k, values in zip(TESTED, minus(found, own, other)):
+        for k, values in zip(TESTED, minus(of_promised, own, other)):
             named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
     ps = [p_value(values) for values in named.values()]
     rows = []
@@ -178,28 +188,71 @@ def primary(found: dict):
     table(["test, primary", "95 %", "ahead on", "p", "p, Holm"], rows)
 
 
+def best_checkpoints(found: dict):
+    """Each method at the best of its saved checkpoints by validation, of the seeds where it is the
+    last or was tested."""
+    saved, rows = passed("best-.+"), []
+    for name, seeds in found.items():
+        earlier = saved.get(name, {})
+        named = {seed for seed in seeds if f"best-{name}-seed{seed}.json" in TESTS}
+        tested = [(seeds | earlier)[seed] for seed in seeds if seed in earlier or seed not in named]
+        rows.append([name, len(tested), len(earlier), *map(interval, zip(*tested))])
+    title = "test, best checkpoint by validation"
+    table([title, "seeds", "of them not the last", *pass_columns(TESTED)], rows)
+
+
 def curves():
-    """Means over seeds of what the evaluations on the way found."""
+    """Means over seeds of what the evaluations on the way found, and their rise at the end."""
+    columns = [*(f"{step} steps" for step in CURVE), f"rise over the last {SAVED} steps"]
     for k in KS:
         rows = []
         for name, seeds in at_best().items():
             values = np.mean([evaluations(rows, k) for rows in seeds.values()], axis=0)
             at = {EVERY * (i + 1): f"{value:.3f}" for i, value in enumerate(values)}
+            rise = f"{values[-1] - values[-1 - SAVED // EVERY]:+.3f}"
             # Some runs have fewer steps.
-            rows.append([name, len(seeds), *(at.get(step, "") for step in CURVE)])
-        table([f"pass@{k}, validation, after", "seeds", *(f"{step} steps" for step in CURVE)], rows)
+            rows.append([name, len(seeds), *(at.get(step, "") for step in CURVE), rise])
+        table([f"pass@{k}, validation, after", "seeds", *columns], rows)
+
+
+def of_one_day() -> dict[str, dict[int, list[dict]]]:
+    """at_best() of the runs that were made under the same load."""
+    found = at_best()
+    return {
+        name: {seed: found[name][seed] for seed in seeds if seed in found[name]}
+        for name, seeds in TIMED.items()
+        if name in found
+    }
+
+
+def spent_on(seeds: dict[int, list[dict]]) -> dict[str, float]:
+    """Means over runs of the median step of each 50."""
+    rows = [row for rows in seeds.values() for row in rows]
+    return {key: float(np.mean([row[key] for row in rows])) for key in SPENT}
 
 
 def prices():
-    """What a step takes, over all steps and seeds, and what its seconds are spent on."""
+    """What a step takes, and what its seconds are spent on."""
     rows = []
-    for name, seeds in at_best().items():
-        every = [row for rows in seeds.values() for row in rows]
-        means = [np.mean([row[key] for row in every]) for key in SPENT]
-        rows.append(
-            [name, len(seeds), *(f"{value:.2f}" for value in means[:-1]), f"{means[-1]:.0f}"]
-        )
-    table(["a step, mean", "seeds", *SPENT], rows)
+    for name, seeds in of_one_day().items():
+        if seeds:
+            *seconds, rollouts = spent_on(seeds).values()
+            rows.append(
+                [name, len(seeds), *(f"{value:.2f}" for value in seconds), f"{rollouts:.0f}"]
+            )
+    table(["a step", "runs of one day", *SPENT], rows)
+
+
+def paced() -> dict[str, dict[int, list[dict]]]:
+    """at_best() with the seconds of a step that its method takes in the mean."""
+    found = {}
+    for name, seeds in of_one_day().items():
+        if seeds:
+            pace = {"seconds": spent_on(seeds)["seconds"]}
+            found[name] = {
+                seed: [row | pace for row in rows] for seed, rows in at_best()[name].items()
+            }
+    return found
 
 
 def tables():
@@ -211,26 +264,25 @@ def tables():
     levels = [
         [name, len(seeds), *map(interval, zip(*seeds.values()))] for name, seeds in found.items()
     ]
-    guesses = [f"{value:.3f}" for value in guessing(GUESSED, TESTED)]
-    table(["test, 95 %", "seeds", *pass_columns(TESTED)], [*levels, ["guessing", "", *guesses]])
-    if PENALISED in found:
-        primary(found)
+    for said, blind in (("a random shortest walk", guessing), ("the commonest walks", of_list)):
+        levels.append([said, "", *(f"{value:.3f}" for value in blind(GUESSED, TESTED))])
+    table(["test, 95 %", "seeds", *pass_columns(TESTED)], levels)
+    primary(found)
     pairs = [pair for pair in PAIRS if set(pair) <= set(found)]
     named = {
         f"{label_of(own)} minus {label_of(other)}": minus(found, own, other) for own, other in pairs
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
-    saved = passed("best-.+")
-    best = {name: list((found[name] | saved.get(name, {})).values()) for name in found}
-    rows = [[name, len(saved.get(name, {})), *map(interval, zip(*best[name]))] for name in found]
-    title = "test, best checkpoint by validation"
-    table([title, "seeds where it is not the last", *pass_columns(TESTED)], rows)
+    best_checkpoints(found)
     curves()
     prices()
-    for of in ("seconds", "rollouts"):
-        equal(of, at_best(), PAIRS, EVERY, KS)
-    each = [[name, *map(side_by_side, zip(*seeds.values()))] for name, seeds in found.items()]
-    table(["test, seed by seed", *pass_columns(TESTED)], each)
+    equal("seconds", paced(), PAIRS, EVERY, KS)
+    equal("rollouts", at_best(), PAIRS, EVERY, KS)
+    each = [
+        [name, ", ".join(map(str, seeds)), *map(side_by_side, zip(*seeds.values()))]
+        for name, seeds in found.items()
+    ]
+    table(["test, seed by seed", "seeds", *pass_columns(TESTED)], each)
 
 
 # In the figures: how a method is called and drawn.
@@ -251,20 +303,22 @@ SCALE = (
 def learning() -> dict:
     """What the evaluations on the way found."""
     found, panels = at_best(), []
+    seeds = len(found["maxrl"])
     for k in KS:
         lines = []
         for name, (said, style) in DRAWN.items():
             if name in found:
                 values = [evaluations(rows, k) for rows in found[name].values()]
                 steps = EVERY * np.arange(1, len(values[0]) + 1)
-                lines.append(banded(said, steps, values) | style)
+                count = "" if len(values) == seeds else f" ({len(values)} seeds)"
+                lines.append(banded(said + count, steps, values) | style)
         title = f"pass@{k} on validation mazes"
         panels.append(panel(title, "steps", f"pass@{k}", lines))
         panels[-1]["levels"] = guess_level(GUESSED, k)
     return {
         "title": "Learning after the point at which the shorter study ends",
         "caption": f"{SCALE}, each method at the best of its rates on another seed; bands: 95 % t "
-        f"intervals over {len(found['maxrl'])} seeds. KL: a penalty of .04",
+        f"intervals over {seeds} seeds where no other number is named. KL: a penalty of .04",
         "panels": panels,
     }
 
@@ -279,11 +333,13 @@ def lead() -> dict:
             said, style = DRAWN[other]
             like = style if other == PENALISED else {"like": "maxrl"}
             gap = minus(found, own, other).T
-            lines.append(banded(f"MaxRL minus {said}", ks * beside, gap, bars=True) | like)
+            said = f"MaxRL minus {said}, {len(gap)} seeds"
+            lines.append(banded(said, ks * beside, gap, bars=True) | like)
     return {
         "title": "MaxRL minus GRPO at the end of learning",
-        "caption": f"{SCALE}; bars: 95 % t intervals over {len(found['grpo'])} seeds; points of "
-        "one k stand side by side. Guessing has .003, .028 and .20 at k = 1, 8 and 64",
+        "caption": f"{SCALE}; bars: 95 % t intervals over seeds; points of one k stand side by "
+        "side. The commonest walks, a list blind to the maze, have .007, .072 and .35 at k = 1, 8 "
+        "and 64",
         "panels": [gap_panel(ks, lines)],
     }
 

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import evaluations, kept_tests, means, paired, paper, runs
+from results.lab.data import evaluations, kept, means, paired, paper, runs
 from results.lab.figures import (
     banded,
     guess_curve,
@@ -94,7 +94,7 @@ def test_rates(ks: tuple = KS) -> dict[str, dict[str, np.ndarray]]:
         name.removesuffix(".json"): {
             row: values.mean(1).T for row, values in coverage(test, ks).items()
         }
-        for name, test in kept_tests(STUDY).items()
+        for name, test in kept(STUDY, "tests").items()
     }
 
 

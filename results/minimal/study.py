@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from results.lab.data import kept_tests
+from results.lab.data import kept
 from results.lab.intervals import interval
 from results.lab.tables import METHODS, table
 
@@ -30,8 +30,8 @@ def minimal(method: str, seed: int) -> list[list]:
 
 
 def tables():
-    kept = kept_tests("minimal")["results.json"]
-    runs = {method: np.array(kept[method]) for method in RULES}  # (seeds, rows, 3)
+    found = kept("minimal", "tests")["results.json"]
+    runs = {method: np.array(found[method]) for method in RULES}  # (seeds, rows, 3)
     rows = []
     for column, what, scale, digits in ((1, "pass rate", 1, 3), (2, "share solved", 100, 2)):
         for method in RULES:

@@ -21,15 +21,8 @@ from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
-from results.lab.runs import (
-    evaluation,
-    from_bases,
-    in_order,
-    product,
-    recorded,
-    seed_models,
-    with_bases,
-)
+from results.lab.runs import evaluation, in_order, product, recorded, with_bases
+from results.maze13_end import study as maze13_end
 from results.texts.tasks import SubsetSum
 from tests import ROOT
 from tests.helpers.runs import at_call
@@ -44,16 +37,18 @@ def toy(mazes, shell, monkeypatch, handlers):
     for module in (keep, data, lab):
         monkeypatch.setattr(module, "RESULTS", results)
     task = f"--task.size 7 --task.directory {mazes} --prompts 2 --eval-every 0"
-    warm_up = f"train.py maze9_laptop_sft {task} --steps 9 --stop-at-pass 0"
-    arms = {"maxrl": "--estimator maxrl", "grpo": "--estimator grpo"}
-    rl = f"train.py maze9_laptop {task} --steps 2 --rollouts 4"
-    models = seed_models("toy", ["base", "maxrl"])
+    warm_up = f"train.py maze9_laptop_sft {task} --steps 9 --stop-at-pass 0 --seed 0"
+    rl = f"train.py maze9_laptop {task} --steps 2 --rollouts 4 --init runs/toy/seed0/base"
+    models = {name: f"toy/seed0/{name}" for name in ("base", "maxrl")}
     study = SimpleNamespace(
         __file__=str(results / "toy/study.py"),
-        RUNS={"all": from_bases("toy", warm_up, rl, arms, [0])},
+        RUNS={
+            "all": product("seed0/base", warm_up)
+            | product("seed0/{arm}", f"{rl} --estimator {{arm}}", arm=["maxrl", "grpo"])
+        },
         TESTS={
-            "test.json": evaluation("--prompts 4 --samples 2", models, seed=[0]),
-            "other.json": evaluation("--prompts 1 --samples 1", models, seed=[0]),
+            "test-seed0.json": evaluation("--prompts 4 --samples 2", models),
+            "other.json": evaluation("--prompts 1 --samples 1", models),
         },
         tables=lambda: print(len(data.runs("toy")["maxrl"][0])),
     )
@@ -92,12 +87,11 @@ def test_a_study_from_its_runs_to_its_table(toy, monkeypatch):
     assert toy("test", "--only", "test") == 0
     toy("keep")
     assert list(data.read_json("toy/runs.json")["runs"]) == ["seed0/base", "seed0/maxrl"]
-    assert [row["name"] for row in data.tested("toy/test.json")["checkpoints"]] == ["base", "maxrl"]
-    assert list(data.kept("toy", "tests")) == ["test.json"]
-    # Of a study under way tests may lie beside, in files of their own.
-    Path("results/toy/test-seed1.json").write_text(json.dumps(data.tested("toy/test.json")))
+    test = data.tested("toy/test-seed0.json")
+    assert [row["name"] for row in test["checkpoints"]] == ["base", "maxrl"]
+    assert list(data.kept("toy", "tests")) == ["test-seed0.json"]
     (base,) = data.by_seed("toy", "test", [1])["base"].items()
-    assert base[0] == 1 and base[1].shape == (4, 1)
+    assert base[0] == 0 and base[1].shape == (4, 1)
     # What was kept gives the study's own words back.
     study = lab.load("toy")
     for found, named in (
@@ -200,6 +194,67 @@ def test_only_what_has_ended_is_kept(warm, lost, toy):
     assert (after["command"] == "before") == (lost > 0)
 
 
+def rows_evaluated(seconds: float, passed: list[float]) -> list[dict]:
+    """A run that is kept every five steps and evaluated once in ten."""
+    rows = []
+    for i in range(2 * len(passed)):
+        found = {"eval/pass@1": passed[i // 2]} if i % 2 else {}
+        rows.append({"step": 5 * i + 4, "seconds": seconds, "rollouts": 8} | found)
+    return rows
+
+
+def test_differences_where_the_shorter_run_ends():
+    """By hand: 30 seconds are 30 steps of the one and 15 of the other, between two evaluations."""
+    quick, slow = rows_evaluated(1, [0.1, 0.2, 0.3]), rows_evaluated(2, [0.0, 0.4, 0.8])
+    assert [*data.clock(quick, 10)] == [10, 20, 30] and [*data.clock(slow, 10)] == [20, 40, 60]
+    assert [*data.clock(slow, 10, "rollouts")] == [80, 160, 240]
+    one, other = ([(data.clock(rows, 10), rows)] for rows in (quick, slow))
+    assert data.at_clocks(one, other, [1]).round(9).tolist() == [[0.1]]
+    assert data.at_clocks(other, one, [1]).round(9).tolist() == [[-0.1]]
+    late = rows_evaluated(4, [0.5])
+    with pytest.raises(ValueError, match="before the first evaluation"):
+        data.at_clocks(one, [(data.clock(late, 10), late)], [1])
+
+
+def test_pairs_are_made_by_seed():
+    found = {"own": {1: [0.5], 2: [0.7], 4: [1.0]}, "other": {2: [0.1], 3: [0.0], 1: [0.2]}}
+    pairs = data.paired(found, ("own", "other"))
+    assert pairs == {"own": {1: [0.5], 2: [0.7]}, "other": {1: [0.2], 2: [0.1]}}
+    assert maze13_end.minus(found, "own", "other").round(9).tolist() == [[0.3, 0.6]]
+
+
+def test_the_best_saved_step_by_validation(monkeypatch):
+    """pass@1 + pass@8 of every 300 steps, evaluated once in 100; the last if none is better."""
+    at_600 = [0.0] * 5 + [0.3] + [0.0] * 8 + [0.2]
+    between = [0.9 if i == 6 else 0.2 for i in range(15)]
+    for values, expected in ((at_600, 600), (between, 0), ([0.1] * 15, 0)):
+        steps = [100 * i + 99 for i in range(15)]
+        metrics = {"step": steps, "eval/pass@1": values, "eval/pass@8": values}
+        metrics["frac_unsolved"] = [0.5] * 15
+        monkeypatch.setattr(maze13_end, "KNOWN", {"seed1/x-lr1": {"metrics": metrics}})
+        assert maze13_end.best_saved("seed1/x-lr1") == expected
+
+
+def test_the_rates_are_those_of_the_search():
+    """A rate is the best of those that were run, with both neighbours; the penalty is the better
+    one."""
+    scores: dict[str, dict[str, float]] = {}
+    for arm, seeds in data.runs("maze13_end").items():
+        if maze13_end.SEARCHED in seeds and "-lr" in arm:
+            name, rate = arm.split("-lr")
+            last = [data.evaluations(seeds[maze13_end.SEARCHED], k)[-1] for k in maze13_end.KS]
+            scores.setdefault(name, {})[rate] = sum(last)
+    for name, chosen in maze13_end.BEST.items():
+        if name in scores:
+            assert max(scores[name], key=scores[name].get) == chosen
+            place = maze13_end.RATES.index(chosen)
+            assert set(maze13_end.RATES[max(place - 1, 0) : place + 2]) <= set(scores[name])
+        else:
+            assert chosen == maze13_end.BEST[maze13_end.UNSEARCHED[name]]
+    penalised = {name: max(some.values()) for name, some in scores.items() if "-k" in name}
+    assert max(penalised, key=penalised.get) == maze13_end.PENALISED
+
+
 def test_the_interval():
     """A hand-computed case, and the quantiles of a printed table."""
     values = np.array([0.0, 2.0])  # mean 1, standard error 1
@@ -256,7 +311,7 @@ def test_guesses_against_the_tasks_own_verdict():
 
 
 def test_the_kept_guesses_are_those_of_the_sets():
-    for name in ("9x9 mazes", "subset sums", "word problems up to 100"):
+    for name in ("9x9 mazes", "13x13 mazes", "subset sums", "word problems up to 100"):
         assert guessing.of_guesses()[name] == guessing.histogram(name)
     # 1 - (1 - 1/20)^8 of a set whose guesses are all 1/20.
     assert guessing.guessing("word problems", [8])[0] == pytest.approx(1 - 0.95**8)

@@ -7,7 +7,7 @@ import torch
 
 from maxrl.tasks import Example
 from results.gradients import oracle, study
-from results.lab.data import kept_tests
+from results.lab.data import kept
 from tests.helpers import tiny
 
 
@@ -53,8 +53,8 @@ def test_a_score_by_autograd(listed, i):
 
 def test_the_kept_facts_are_those_of_the_policies(monkeypatch):
     """Of two prompts of one policy: pass rates and inner products again."""
-    kept = kept_tests("gradients")["oracle.json"]["policies"][0]
+    first = kept("gradients", "tests")["oracle.json"]["policies"][0]
     monkeypatch.setattr(oracle, "TARGETS", oracle.TARGETS[:2])
     for key, values in oracle.facts(0).items():
-        found = np.array(kept[key])[:2, :2] if key == "gram" else kept[key][:2]
+        found = np.array(first[key])[:2, :2] if key == "gram" else first[key][:2]
         np.testing.assert_allclose(found, values, rtol=1e-6, atol=1e-9)

@@ -98,13 +98,6 @@ def settings(words: list[str]) -> tuple[str, dict]:
     return words[1].rpartition(":")[2], found
 
 
-def test_a_planned_stage_is_run_by_name_alone():
-    for study in lab.STUDIES:
-        module = lab.load(study)
-        for stage in getattr(module, "PLANNED", {}):
-            assert module.RUNS[stage], (study, stage)
-
-
 def test_one_name_one_meaning():
     """No two functions of results/ have one name, but for what every study or script has."""
     names: Counter = Counter()

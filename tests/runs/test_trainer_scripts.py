@@ -100,7 +100,7 @@ def test_two_rewards_as_one():
     for package in ("trl", "math_verify"):
         pytest.importorskip(package)
     found = {}
-    exec(blocks()[1], found)
+    exec(blocks()[2], found)
     texts = [r"<think>x</think>\boxed{4}", r"\boxed{4}", r"<think>x</think>\boxed{5}"]
     completions = [[{"role": "assistant", "content": text}] for text in [*texts, texts[0]]]
     rewards = found["right_and_formatted"](completions, solution=["$4$"] * 3 + [""])
@@ -109,8 +109,8 @@ def test_two_rewards_as_one():
 
 @pytest.mark.parametrize("rule", ["maxrl", "tailrl"])
 def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
-    """With the lines of the page GRPOTrainer trains on the advantages of ADVANTAGES[rule], and
-    logs the rewards."""
+    """With the lines of the page GRPOTrainer trains on the advantages of ADVANTAGES[rule], also
+    has them in evaluations, with groups of another size, and logs the rewards."""
     trl = pytest.importorskip("trl")
     from datasets import Dataset
 
@@ -121,7 +121,8 @@ def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
         drawn = (drawn < 0.3).float()
     drawn[0, 0] = 0
     drawn[1, 2] = 1
-    batches = iter(drawn)
+    asked = drawn[2].view(P * 2, N // 2)
+    batches = iter([*drawn, asked])
 
     def reward(completions, **columns):
         return next(batches).flatten().tolist()
@@ -139,10 +140,13 @@ def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
         report_to="none",
         reward_weights=[0, 1],
         scale_rewards="none",
+        num_generations_eval=N // 2,
+        per_device_eval_batch_size=P * N,
     )
     functions = [reward, space["advantage"]]
     data = Dataset.from_list(sums())
-    trainer = space["OfGroups"](tiny_chat, functions, args, train_dataset=data)
+    held_out = data.select(range(P * 2))
+    trainer = space["OfGroups"](tiny_chat, functions, args, data, held_out)
     found = []
     score = trainer._generate_and_score_completions
 
@@ -154,6 +158,9 @@ def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
     monkeypatch.setattr(trainer, "_generate_and_score_completions", recorded)
     trainer.train()
     logged = [row for row in trainer.state.log_history if "reward_std" in row]
+    trainer.evaluate()
+    evaluated = found.pop().view(asked.shape)
+    torch.testing.assert_close(evaluated, ADVANTAGES[rule](asked), atol=2e-6, rtol=0)
     for rewards, advantages, row in zip(drawn, found, logged, strict=True):
         expected = ADVANTAGES[rule](rewards)
         # TRL subtracts their mean, which is 0 but for rounding.

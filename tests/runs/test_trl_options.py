@@ -23,6 +23,7 @@ from maxrl.system.errors import UsageError
 from tests import ROOT
 from tests.helpers.hostile import NUMBERS, TEXTS
 from tests.helpers.tables import each
+from tests.repository import pages
 
 yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
@@ -199,6 +200,18 @@ def read(options: str) -> dict:
 def test_values(given, expected):
     cfg = recipe(MaxRLConfig(**read(given)), 1, 64, 8).to_dict()
     assert read(expected).items() <= cfg.items()
+
+
+def test_the_batch_of_the_page():
+    """On two ranks 16 prompts of 32 rollouts; what TRL takes and this refuses is refused."""
+    space: dict = {"MaxRLConfig": MaxRLConfig}
+    exec(pages.blocks(PAGE)[1], space)
+    args = space["args"]
+    assert (Arithmetic.of(args, 2, 64).prompts, args.num_generations) == (16, 32)
+    refused = MaxRLConfig("x", per_device_train_batch_size=8, num_generations=16)
+    refused.gradient_accumulation_steps = 1
+    with pytest.raises(UsageError, match="one rank"):
+        Arithmetic.of(refused, 2, 64)
 
 
 def test_the_directory():

@@ -1,6 +1,8 @@
 """13x13 mazes to the end of learning: MaxRL, rounds, GRPO with and without a penalty, and what
 others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
+import re
+
 import numpy as np
 
 from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
@@ -112,6 +114,8 @@ UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
+# Would a higher temperature alone bring lost answers back? On validation mazes.
+TEMPERATURES, WARM = ("1", "1.25", "1.5", "2"), "--split validation --prompts 256 --samples 64"
 for seed in SEEDS:
     runs_of = base_of(seed)
     models = {"base": f"seed{seed}/base"}
@@ -124,6 +128,11 @@ for seed in SEEDS:
     for name, model in models.items():
         one = evaluation(ASKED, {name: f"maze13_end/{model}"})
         TESTS[f"test-{name}-seed{seed}.json"] = one
+        if name in PRIMARY:
+            for temperature in TEMPERATURES:
+                asked = f"{WARM} --temperature {temperature}"
+                one = evaluation(asked, {name: f"maze13_end/{model}"})
+                TESTS[f"warm{temperature}-{name}-seed{seed}.json"] = one
         if step := best_saved(model):
             one = evaluation(ASKED, {name: f"maze13_end/{model}/step-{step:06}"})
             TESTS[f"best-{name}-seed{seed}.json"] = one
@@ -186,6 +195,21 @@ def primary(found: dict):
     for (name, values), p, corrected in zip(named.items(), ps, holm(ps)):
         rows.append([name, interval(values, "+"), ahead(values), f"{p:.4f}", f"{corrected:.4f}"])
     table(["test, primary", "95 %", "ahead on", "p", "p, Holm"], rows)
+
+
+def temperatures():
+    """Levels on validation mazes at several temperatures of sampling, of the seeds that have all
+    of them."""
+    rows = []
+    for name in PRIMARY:
+        found = {T: passed(f"warm{re.escape(T)}-{name}").get(name, {}) for T in TEMPERATURES}
+        for T, seeds in paired(found, TEMPERATURES).items():
+            if seeds:
+                means = np.mean([*seeds.values()], axis=0)
+                seen = ", ".join(map(str, seeds))
+                rows.append([f"{name}, temperature {T}", seen, *(f"{v:.3f}" for v in means)])
+    if rows:
+        table(["validation", "seeds", *pass_columns(TESTED)], rows)
 
 
 def best_checkpoints(found: dict):
@@ -274,6 +298,7 @@ def tables():
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
     best_checkpoints(found)
+    temperatures()
     curves()
     prices()
     equal("seconds", paced(), PAIRS, EVERY, KS)

@@ -11,10 +11,18 @@ from maxrl.analysis.table import coverage, over_seeds
 from results.lab.data import evaluations, runs, tested
 from results.lab.figures import curve, few_problems, panel, seeds_said
 from results.lab.intervals import side_by_side, with_error
-from results.lab.runs import recorded
+from results.lab.runs import product, recorded
 from results.lab.tables import label_of, leads, pass_columns, summary, table
 
 RUNS, TESTS = {"all": recorded("smollm2")}, recorded("smollm2", "tests")
+# Four times the steps of the harder set.
+LONG = (
+    "train.py gsm8k_smollm2_135m --task.directory word_problems_100 --max-response 64 "
+    "--eval-every 20 --eval-prompts 64 --eval-samples 16 --eval-temperature 1 --eval-top-p 1 "
+    "--eval-k 1,8 --prompts 16 --lr 2e-5 --seed {seed} --init runs/smollm2/seed{seed}/base "
+    "--estimator {arm} --rollouts 16 --steps 160 --save-every 20 --keep 0"
+)
+RUNS["long"] = product("long/seed{seed}/{arm}", LONG, seed=[2], arm=["maxrl", "grpo"])
 KEPT_STEPS = 1
 # {set: its title, folder of runs, seeds, samples a test problem}
 SETS = {

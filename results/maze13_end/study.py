@@ -28,6 +28,7 @@ METHODS = {
     "grpo-k2.04": "--estimator grpo --prompts 16 --rollouts 32 --beta .04 --kl k2",
     "grpo-k3.01": "--estimator grpo --prompts 16 --rollouts 32 --beta .01",
     "grpo-k2.01": "--estimator grpo --prompts 16 --rollouts 32 --beta .01 --kl k2",
+    "maxrl-k3.04": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04",
     "rounds16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
     "grpo32": "--estimator grpo --prompts 32 --rollouts 32",
@@ -46,6 +47,8 @@ PAIRS = [
     *PRIMARY_PAIRS,
     ("maxrl", "grpo-k2.04"),
     (PENALISED, "grpo"),
+    ("maxrl-k3.04", PENALISED),
+    ("maxrl-k3.04", "maxrl"),
     ("rounds16", "maxrl"),
     ("rounds16", PENALISED),
     ("rounds32", "grpo32"),
@@ -110,8 +113,9 @@ def best_saved(name: str) -> int:
 
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
+UNSEARCHED |= {"maxrl-k3.04": PENALISED}
 # {method: rate} by pass@1 + pass@8 at the end of the search.
-BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4"}
+BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "maxrl-k3.04": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 # Would a higher temperature alone bring lost answers back? On validation mazes.
@@ -315,6 +319,7 @@ DRAWN = {
     "maxrl": ("MaxRL", {"like": "maxrl"}),
     "grpo": ("GRPO, no penalty", {"like": "grpo"}),
     "grpo-k3.04": ("GRPO, KL .04, forward (k3)", penalised({}, "grpo")),
+    "maxrl-k3.04": ("MaxRL, KL .04, forward (k3)", penalised({}, "maxrl")),
     "grpo-k2.04": ("GRPO, KL .04, reverse (k2)", penalised({}, "dr_grpo")),
     "rounds32": ("MaxRL in rounds, 32 prompts", {"like": "rounds"}),
     "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),

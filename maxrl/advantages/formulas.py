@@ -323,7 +323,7 @@ def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float
         raise ValueError("differential_smoothing takes mean_log_probs (P, N), one per rollout")
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
     sign = torch.where(rewards == 1, -1.0, 1.0).to(rewards)  # (P, N)
-    smoothing = sign * gamma * mean_log_probs.to(rewards)  # (P, N)
+    smoothing = sign * gamma * mean_log_probs.detach().to(rewards)  # (P, N)
     return grpo(rewards, ddof=0) + smoothing  # (P, N)
 
 

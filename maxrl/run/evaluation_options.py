@@ -20,6 +20,8 @@ from maxrl.tasks.rewards import Judge, probe
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 # What judges; it is the same for all rows.
 JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
+# Options of a task that say where its data are.
+PLACES = ("train", "validation", "test", "directory")
 OWN = ("task", *JUDGE, "max_response", "precision")
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
 
@@ -103,9 +105,7 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     recipe = recipes[0] if file.exists() else Config()
     task = given.get("task", recipe.task)
     kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
-    if task == recipe.task:
-        kept += ["task", "task_options"]
-    fields: dict = {name: getattr(recipe, name) for name in kept}
+    fields: dict = {name: getattr(recipe, name) for name in kept} | {"task": task}
     fields |= judging_fields(task, given, recipes)
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(" or ".join(records), recipe, given)
@@ -123,15 +123,24 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
 
 
 def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
-    """Return the fields of JUDGE that the recipes of a task have, whichever is the first.
+    """Return the fields of JUDGE and the options of the task that the recipes of a task have,
+    whichever is the first.
 
-    A warm-up has no say beside a run that was judged. Raises UsageError if they differ in fields
-    that are not given.
+    A warm-up has no say beside a run that was judged. Raises UsageError if they differ in what is
+    not given, but for where the data are.
     """
     fields: dict = {}
     different = {}
     recipes = [recipe for recipe in recipes if recipe.task == task]
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
+    if recipes:
+        fields["task_options"] = first = recipes[0].task_options
+        for key in {key: None for recipe in recipes for key in recipe.task_options}:
+            values = [typed(recipe.task_options.get(key)) for recipe in recipes]
+            if len(set(values)) > 1 and key not in PLACES and f"task.{key}" not in given:
+                other = next(value for value in values if value != typed(first.get(key)))
+                said = f"{typed(first.get(key)) or 'none'} and {other or 'none'}"
+                different[f"--task.{dashed(key)}"] = said
     for name in JUDGE:
         # Weights belong to their reward functions.
         rewards = given.get("reward") if name == "reward_weights" else None

@@ -7,6 +7,7 @@ import math
 import re
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -143,11 +144,16 @@ def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:
     """Return name and path of every run of words `[NAME=]PATH`; a path may be a grid's folder.
 
     Its runs are called OPTION=VALUE-OPTION=VALUE. Those that differ in the seed alone have one
-    name, without `estimator=`; NAME stands before it.
+    name, without `estimator=`; NAME stands before it. Paths that end alike, and have no NAME, are
+    called by the whole of them.
     """
     found = []
+    words = list(words)
+    ends = Counter(Path(word).name for word in set(words) if name_and_path(word)[1] == word)
     for word in words:
         name, path = name_and_path(word)
+        if path == word and ends[name] > 1:
+            name = word
         runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
         if not runs or Path(path, "recipe.json").exists():
             found.append((name, path))

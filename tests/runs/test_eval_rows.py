@@ -12,6 +12,9 @@ from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.evaluation_options import judging_fields
+from maxrl.system.arguments import runs_named
+from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
@@ -94,6 +97,31 @@ def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turne
     # UP is right, and the only one that is cut.
     if "zero_reward_at_limit" in expected:
         assert any(results["checkpoints"][0]["counts"]) != results["zero_reward_at_limit"]
+
+
+def test_the_options_of_a_task_are_those_of_all_rows():
+    """Wherever the data are; a warm-up has no say, and what differs has to be given."""
+    one, other = (
+        {"size": 13, "directory": "a"},
+        {"size": 13, "directory": "b", "reward": "progress"},
+    )
+    maze = [Config(task="maze", task_options=options) for options in (one, other)]
+    warm = Config(task="maze", task_options={"size": 9}, estimator="supervised", rollouts=(1,))
+    for recipes in ([warm, maze[0]], [maze[0], warm], [maze[0], Config(task="gsm8k")]):
+        assert judging_fields("maze", {}, recipes)["task_options"] == one
+    for recipes in (maze, maze[::-1]):
+        with pytest.raises(UsageError, match="--task.reward"):
+            judging_fields("maze", {}, recipes)
+        given = {"task.reward": "goal"}
+        assert judging_fields("maze", given, recipes)["task_options"] in (one, other)
+    assert "task_options" not in judging_fields("countdown", {}, maze)
+
+
+def test_paths_that_end_alike_are_rows_of_their_own():
+    paths = ["maxrl/step-000100", "grpo/step-000100"]
+    assert runs_named(paths) == [(path, path) for path in paths]
+    assert runs_named([f"m={paths[0]}", paths[1]]) == [("m", paths[0]), ("step-000100", paths[1])]
+    assert runs_named(paths[:1] * 2) == [("step-000100", paths[0])] * 2
 
 
 OLD = "2024-07-26T01:02:03"

@@ -220,11 +220,45 @@ def test_a_run_in_another_thread(new):
     assert trainer.state.global_step == 4
 
 
-def test_a_run_without_steps(new):
-    trainer = new(steps=0)
-    assert trainer.train().global_step == 0
-    assert trainer.state.log_history == []
-    # What only repeats what train() has written does nothing.
+def test_what_is_changed_afterwards_is_refused(new):
+    """Options, data and frozen weights, which would be ignored; what is read later may change."""
+    changes = {
+        "learning_rate": lambda trainer: setattr(trainer.args, "learning_rate", 0.0),
+        "eval_dataset": lambda trainer: setattr(trainer, "eval_dataset", sums()),
+        "train_dataset": lambda trainer: setattr(trainer, "train_dataset", sums()),
+    }
+    for name, change in changes.items():
+        trainer = new(output_dir=name)
+        change(trainer)
+        for asked in (trainer.train, trainer.evaluate):
+            with pytest.raises(UsageError, match=name if asked == trainer.train else ""):
+                asked()
+        assert not Path(name, "metrics.jsonl").exists()
+    trainer = new()
+    trainer.args.logging_steps = 2
+    assert len(trainer.train() and entries(trainer, "reward")) == 2
+
+
+def test_a_given_model_that_does_not_get_the_weights_says_so(tiny_chat, in_a_directory_of_its_own):
+    """With an adapter, and where they are rounded; frozen weights are refused then, too."""
+    transformers = pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    lora = peft.LoraConfig(r=2, target_modules="all-linear")
+    args = MaxRLConfig("out", **SHORT)
+    with pytest.warns(UserWarning, match="keeps its weights"):
+        MaxRLTrainer(load(tiny_chat), digit, args, sums(), peft_config=lora)
+    with pytest.warns(UserWarning, match="bfloat16"):
+        rounded = load(tiny_chat, dtype=torch.bfloat16)
+        trainer = MaxRLTrainer(rounded, digit, args, sums())
+    next(rounded.parameters()).requires_grad_(False)
+    with pytest.raises(UsageError, match="frozen"):
+        trainer.train()
+
+
+def test_what_only_repeats_what_train_has_written_does_nothing(new):
+    trainer = new()
+    trainer.train()
     assert not trainer.log_metrics("train", {}) and not trainer.save_state()
 
 

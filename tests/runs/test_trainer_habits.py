@@ -113,8 +113,12 @@ def test_callbacks_that_are_never_called_are_said(new):
         def on_log(self, args, state, control, **named):
             self.last = named["logs"]
 
-    with pytest.warns(UserWarning, match="Epochs.on_epoch_end"):
-        new([Epochs])
+    class Inherited(Epochs):
+        pass
+
+    for callback in (Epochs, Inherited):
+        with pytest.warns(UserWarning, match=f"{callback.__name__}.on_epoch_end"):
+            new([callback], output_dir=callback.__name__)
     plain = Plain()
     trainer = new([plain], output_dir="two")
     trainer.add_callback(Recorder)

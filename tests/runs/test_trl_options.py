@@ -163,11 +163,24 @@ bf16: true | precision: bfloat16
 optim: sgd | optimizer: sgd, momentum: 0.0
 seed: 3, learning_rate: 0.1, weight_decay: 0.5 | seed: 3, lr: 0.1, weight_decay: 0.5
 steps_per_generation: 4, num_iterations: 2, max_steps: 80 | steps: 10, minibatches: 4
+num_generations: 32, per_device_train_batch_size: 32, rollouts: [8, 8, 16] | rollouts: [8, 8, 16]
+eval_strategy: epoch, eval_delay: 2 | eval_every: 64, eval_from: 128
+eval_strategy: epoch, max_steps: 7 | eval_every: 7
+loss_type: luspo | aggregation: sequence
 """
-# What is not here. The last three the trainer says.
+# What is not here: what would mean something else than in TRL, and what would leave batches and
+# schedules counted by other numbers. The last three the trainer says.
 REFUSED = """
 scale_rewards: batch
 loss_type: cispo
+loss_type: grpo
+loss_type: dr_grpo, entropy_coef: 0.1
+prompts: 16
+minibatches: 2
+passes: 4
+steps: 100
+epochs: 1
+rollouts: [8, 8, 16]
 lr_scheduler_type: polynomial
 optim: adafactor
 report_to: mlflow

@@ -210,7 +210,7 @@ class MaxRLConfig(Scripted):
         "mean", "--estimator maxrl (mean), grpo (group) or dr_grpo (none)"
     )
     loss_type: str = taken(
-        "dapo", "--aggregation token (dapo, bnpo), sequence (grpo) or constant (dr_grpo)"
+        "dapo", "--aggregation token (dapo, bnpo), sequence (luspo) or constant (dr_grpo)"
     )
     epsilon: float = taken(0.2, "--clip")
     epsilon_high: float | None = taken(None, "--clip")

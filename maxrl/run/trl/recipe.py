@@ -3,21 +3,29 @@
 import math
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from maxrl.learning.config import TRACKERS, Config
 from maxrl.run.trl.options import FIELDS, MaxRLConfig
+from maxrl.system.arguments import typed
 from maxrl.system.errors import UsageError
 
 # Values that have other names in train.py.
 ESTIMATORS = {"mean": "maxrl", "group": "grpo", "none": "dr_grpo", True: "grpo", False: "dr_grpo"}
-AGGREGATIONS = {"dapo": "token", "bnpo": "token", "grpo": "sequence", "dr_grpo": "constant"}
+AGGREGATIONS = {"dapo": "token", "bnpo": "token", "luspo": "sequence", "dr_grpo": "constant"}
 SCHEDULES = {"constant_with_warmup": "constant"} | {n: n for n in ("linear", "cosine", "constant")}
 WRAPPED = ("full_shard", "auto_wrap")
 SHARDS: dict[Any, bool] = dict.fromkeys((None, "", (), False), False)
 SHARDS |= dict.fromkeys((True, "full_shard", " ".join(WRAPPED), WRAPPED[:1], WRAPPED), True)
+# Options of train.py that TRL has by another name, by which it counts.
+TWICE = {
+    "prompts": "per_device_train_batch_size",
+    "minibatches": "steps_per_generation",
+    "passes": "num_iterations",
+    "steps": "max_steps",
+    "epochs": "num_train_epochs",
+}
 OPTIMIZERS = {"adamw_torch_fused": "adamw", "adamw_torch": "adamw", "sgd": "sgd"}
 
 
@@ -98,12 +106,14 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     validation  prompts of an evaluation
     fixed       further options: the task, the model and the reward functions
     """
+    check(args)
     batch = Arithmetic.of(args, world, examples)
     samples = args.num_generations_eval or args.num_generations
     # "constant" has no warm-up in transformers, "constant_with_warmup" has one.
     warmup = args.warmup_steps or math.ceil(args.warmup_ratio * batch.updates)
     if args.lr_scheduler_type == "constant":
         warmup = 0
+    by_epoch = args.eval_strategy == "epoch"
     reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     # What only has another name.
     same = {
@@ -130,8 +140,12 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         device="cpu" if args.use_cpu else "auto",
         precision={None: "auto", True: "bfloat16", False: "float32"}[args.bf16],
         shard=chosen(args, "fsdp", SHARDS),
-        eval_every=batch.every(args.eval_strategy, args.eval_steps or args.logging_steps),
-        eval_from=batch.after(args.eval_delay),
+        # A run that ends before it would be evaluated is evaluated at its end.
+        eval_every=min(
+            batch.every(args.eval_strategy, args.eval_steps or args.logging_steps),
+            batch.after(batch.updates),
+        ),
+        eval_from=batch.after(args.eval_delay * (batch.per_epoch if by_epoch else 1)),
         eval_prompts=validation,
         eval_samples=samples,
         eval_k=tuple(2**i for i in range(samples.bit_length())),
@@ -139,9 +153,9 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
-    check(args, reported)
-    if args.logging_steps < 0:
-        raise UsageError(f"logging_steps = {args.logging_steps} must not be negative")
+    for name in reported:
+        if name not in ("none", *TRACKERS):
+            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
     if validation == 0 and options["eval_every"]:
         raise UsageError("eval_strategy needs an eval_dataset")
     if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
@@ -149,13 +163,24 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     return Config(**(same | options | args.further | fixed))
 
 
-def check(args: MaxRLConfig, reported: Sequence[str]) -> None:
-    """UsageError for an unknown tracker, and a warning if scale_rewards asks for another method."""
-    for name in reported:
-        if name not in ("none", *TRACKERS):
-            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
+def check(args: MaxRLConfig) -> None:
+    """UsageError for what would mean something else than in TRL, and a warning if scale_rewards
+    asks for another method."""
+    for name in args.further.keys() & TWICE:
+        raise UsageError(f"{name} is called {TWICE[name]} in MaxRLConfig, which counts by it")
+    rounds = args.further.get("rollouts", ())
+    if rounds and sum(rounds) != args.num_generations:
+        said = f"num_generations = {args.num_generations}"
+        raise UsageError(f"rollouts = {typed(rounds)} must add up to {said}")
+    if args.entropy_coef and args.loss_type not in ("dapo", "bnpo"):
+        raise UsageError(
+            f"entropy_coef is divided as the loss is, and loss_type = {args.loss_type!r} does "
+            "not divide by tokens: use dapo"
+        )
+    if args.logging_steps < 0:
+        raise UsageError(f"logging_steps = {args.logging_steps} must not be negative")
     if args.scale_rewards != "mean" and "estimator" not in args.further:
-        asked = ESTIMATORS[args.scale_rewards]
+        asked = chosen(args, "scale_rewards", ESTIMATORS)
         said = f"scale_rewards = {args.scale_rewards!r} asks for {asked}, not MaxRL"
         warnings.warn(f"{said}: leave it out for MaxRL", stacklevel=4)
 

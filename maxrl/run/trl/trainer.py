@@ -6,10 +6,13 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 import json
 import multiprocessing
 import threading
+import warnings
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from maxrl.__main__ import script
 from maxrl.learning.config import Config
@@ -100,6 +103,35 @@ class MaxRLTrainer(Around):
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
         self.given = model if in_memory else None
+        if hasattr(model, "save_pretrained") and not in_memory:
+            said = "keeps its weights: trainer.model and save_model() have the trained ones"
+            warnings.warn(f"the given model {said}", stacklevel=2)
+        elif self.given is not None and self.given.dtype != torch.float32:
+            said = "to which the trained weights are rounded: save_model() has them in float32"
+            warnings.warn(f"the given model is in {self.given.dtype}, {said}", stacklevel=2)
+        self.made = self.settings()
+
+    def settings(self) -> dict[str, Any]:
+        """What the trainer was made of, but for what is read later."""
+        later = ("logging_steps", "metric_for_best_model", "resume_from_checkpoint", "run_name")
+        options = {k: value for k, value in self.args.to_dict().items() if k not in later}
+        # Of data only which they are.
+        data = {"train_dataset": [self.train_dataset], "eval_dataset": [self.eval_dataset]}
+        return options | data
+
+    def check_unchanged(self) -> None:
+        """UsageError if options, data or what is trained have changed since the trainer was made:
+        they would be ignored."""
+        now = self.settings()
+        for name, made in self.made.items():
+            same = now[name][0] is made[0] if name.endswith("dataset") else now[name] == made
+            if not same:
+                raise UsageError(f"{name} was changed after the trainer was made: make another one")
+        if self.given is not None and not all(p.requires_grad for p in self.given.parameters()):
+            raise UsageError(
+                "weights were frozen after the trainer was made, which trains all of them: pass "
+                "peft_config to train an adapter"
+            )
 
     def load(self, init: str, train: object, validation: object) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""
@@ -151,6 +183,7 @@ class MaxRLTrainer(Around):
 
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
+        self.check_unchanged()
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
         newest = self.newest()
         given = isinstance(resume, str | Path) and Path(resume).resolve()
@@ -196,6 +229,7 @@ class MaxRLTrainer(Around):
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
         if self.validation is None or eval_dataset not in (None, self.eval_dataset):
             raise UsageError("evaluate() needs an eval_dataset, which is given to the trainer")
+        self.check_unchanged()
         found = evaluation.evaluate(self.cfg, self.started(), self.validation, self.eval_judge)
         metrics = underscored(found)
         self.log(metrics)

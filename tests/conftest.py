@@ -80,7 +80,7 @@ def shell(capsys, monkeypatch, in_a_directory_of_its_own):
     def run(script, *arguments):
         monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
         user_code.used = False  # as in a process of its own
-        user_code.execute.cache_clear()
+        user_code.run_file.cache_clear()
         code = 0
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")

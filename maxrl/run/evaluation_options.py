@@ -134,13 +134,12 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     recipes = [recipe for recipe in recipes if recipe.task == task]
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     if recipes:
-        fields["task_options"] = first = recipes[0].task_options
+        fields["task_options"] = recipes[0].task_options
         for key in {key: None for recipe in recipes for key in recipe.task_options}:
-            values = [typed(recipe.task_options.get(key)) for recipe in recipes]
-            if len(set(values)) > 1 and key not in PLACES and f"task.{key}" not in given:
-                other = next(value for value in values if value != typed(first.get(key)))
-                said = f"{typed(first.get(key)) or 'none'} and {other or 'none'}"
-                different[f"--task.{dashed(key)}"] = said
+            texts = [typed(recipe.task_options.get(key)) for recipe in recipes]
+            if len(set(texts)) > 1 and key not in PLACES and f"task.{key}" not in given:
+                other = next(text for text in texts if text != texts[0])
+                different[f"--task.{dashed(key)}"] = f"{texts[0] or 'none'} and {other or 'none'}"
     for name in JUDGE:
         # Weights belong to their reward functions.
         rewards = given.get("reward") if name == "reward_weights" else None

@@ -188,8 +188,9 @@ def parse(kind: type, text: str) -> object:
 
 
 def guess(text: str) -> object:
-    """Return a text as true or false, int or float if it looks like one."""
-    for kind in (bool, int, float):
+    """Return a text as true or false, int or float if it looks like one: not 007 or 2024_25."""
+    number = re.fullmatch(r"-?(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", text)
+    for kind in (bool, int, float) if number else (bool,):
         with contextlib.suppress(argparse.ArgumentTypeError):
             return parse(kind, text)
     return text

@@ -3,6 +3,7 @@
 import csv
 import math
 import numbers
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -107,6 +108,8 @@ def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
             for row in reader:
                 if None in row or None in row.values():
                     raise csv.Error("a row has more or fewer values than there are columns")
+                if any(re.match(r'\s+".*"\s*$', text, re.DOTALL) for text in row.values()):
+                    raise csv.Error("a blank stands before a quotation mark")
                 # The row numbers of pandas have no name.
                 row.pop("", None)
                 yield f"line {reader.line_num}", row
@@ -134,6 +137,9 @@ def open_parquet(file: Path) -> Any:
 def parquet_rows(file: Path) -> Iterator[dict]:
     """Yield the rows of a parquet file; raises as open_parquet."""
     opened = open_parquet(file)
+    names = opened.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise DataError(f"{file} has two columns of one name")
     try:
         for batch in opened.iter_batches(256, use_threads=False):
             rows = batch.to_pylist()

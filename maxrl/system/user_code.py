@@ -30,9 +30,15 @@ class File:
 files: dict[str, File] = {}  # of the modules that execute() has made, by their names
 
 
-@functools.cache
 def execute(file: Path) -> ModuleType:
-    """Return a file as a module; it is run once, however many of its functions are named."""
+    """Return a file as a module; it is run once, however many of its functions are named, and again
+    after it was changed."""
+    about = file.stat()
+    return run_file(file, about.st_mtime_ns, about.st_size)
+
+
+@functools.cache
+def run_file(file: Path, *version: int) -> ModuleType:
     # Another process calls it the same, and another file of this name is called otherwise.
     name = f"user_{file.stem}_{zlib.crc32(os.fsencode(file))}"
     files[name] = File(file)

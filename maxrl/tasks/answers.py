@@ -67,7 +67,7 @@ LETTER_SCALES = {"k": 3, "K": 3, "M": 6, "B": 9}
 # Sign, whole part, numerator, denominator or exponent, and scale, of which a letter follows the
 # digits at once (5 K are kelvins); the hyphen at the end is that of 18-year-old.
 NUMBER = re.compile(
-    rf"(?<![{LETTER}])([-+] ?)?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?({RUN})"
+    rf"(?<![{LETTER}])([-+](?! )|(?<![{LETTER}] )[-+] )?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?({RUN})"
     rf"(?: ?/ ?({RUN})|[eE]([-+]?[0-9]{{1,3}})(?![0-9]))?"
     rf"(?:[ -]?((?i:{'|'.join(SCALES)})(?=s?(?![{LETTER}]))"
     rf"|(?<=[0-9])[{''.join(LETTER_SCALES)}](?![{LETTER}]))s?)?"
@@ -77,7 +77,12 @@ NUMBER = re.compile(
 GAP = re.compile(
     rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])[-*·](?=[{LETTER}])|/ ?(?=\(?[{LETTER}]))*"
 )
-SEPARATES = re.compile(rf"[{LETTER},;]")
+SEPARATES = re.compile(r"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$")
+# (1,100) may be a pair, and 0.333... has more digits.
+UNSURE = re.compile(
+    r"(?s:.*=)?[ $]*(?:\\left)?[([][-+]?[0-9]{1,3}(?:,[1-9][0-9]{2})+(?:\\right)?[)\]][ .$]*$"
+    r"|(?s:.*)[0-9]\.[0-9]+ ?\.\."
+)
 SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")
 BOUND = re.compile(r"[<>≤≥]|\\[lg](?:eq?|t)(?![A-Za-z])")
 COUNTS = (
@@ -89,8 +94,7 @@ PARTS = (
     "|million|billion|trillion)th)"
 )
 MONTHS = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
-# Words that change the value of a number beside them, and letters that stand for a number. Not
-# "fifth" and the like, as in "fifth grade".
+# What changes the value of a number beside it, and letters for numbers; not "fifth", a grade.
 CHANGES = re.compile(
     rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
     rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
@@ -108,10 +112,8 @@ CHANGES = re.compile(
 POWERS = re.compile(
     rf"(?: ?(?i:squared|cubed|scores?|{PARTS}(?![ -]grade))|[abfjoq-rt-w])(?![{LETTER}])"
 )
-
 # And these directly before it only: 5 cookies left over are 5.
 BEFORE = re.compile(r"\b(?<!left )(?i:than|under|below|over|above|up to|percent of) *$")
-
 PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 STYLES = r"text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf"
 # Characters that nobody sees: format characters, blanks of other kinds, which are LaTeX's thin one
@@ -203,19 +205,18 @@ def read_number(text: str) -> Fraction | None:
        after <=, >= or !=. Several equations (x = 5 or x = 6) are no number.
     2. A number is digits with an optional sign, decimals (3.50, .5, 5.), thousands separated as in
        1,234 1{,}234 1\,234 or by a thin space, fractions 3/4 \frac{3}{4} \frac34 ½, and mixed
-       numbers 1 1/2 with a proper fraction. Not read is what could mean something else (1,23 0,500
-       1.234,5 12,34,567 2 3/2), 1/0, and more than MOST_DIGITS digits. 5e-3 and 5 \times 10^{-3}
-       are numbers, too.
+       numbers 1 1/2 with a proper fraction; 5e-3 and 5 \times 10^{-3}. Not read is what could be
+       something else (1,23 0,500 1.234,5 12,34,567 2 3/2), 1/0, and over MOST_DIGITS digits.
     3. hundred, thousand (k), million (M, mn), billion (B, bn) and trillion directly after a number
        multiply it. A dozen is a unit, and 5% is 5: GSM8K asks for dozens and for percentages.
     4. Around it may stand words, also with hyphens, units (5 ft^2, 5 miles/hour), currency signs,
        degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES,
        POWERS: "2 and a half", "2 squared") and every other sign or command of LaTeX make the text
        unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
-    5. Several numbers count as one only if they are equal and a word, comma or semicolon stands
-       between them: $18 or 18.00 dollars.
+    5. Several numbers count as one only if they are equal, with "or" or "is" or a comma between
+       them: $18 or 18.00 dollars, but not 5 feet and 5 inches.
     """
-    if len(text) > LONGEST_BOX:
+    if len(text) > LONGEST_BOX or UNSURE.match(text):
         return None
     text = plainly(text)
     several = sum("=" in part for part in SEVERAL.split(text)) > 1
@@ -277,8 +278,7 @@ WORDS = re.compile(
     rf"(?=.*(?:[{LETTER}]{{4}}|[A-Z][{LETTER}]|\b(?:no|odd|{CLOSED}[aeiou]{CLOSED})\b))"
     rf"[{LETTER}'’-]+(?: [{LETTER}'’-]+){{0,2}}"
 )
-# A word beside something else, where math-verify would read letters as variables; a number in
-# words, and numbers of programs or with two points.
+# A word beside something else, to math-verify variables; numbers in words, and those of programs.
 WORD = r"(?!(?:and|or)\b)[^\W\d_]{2,}(?:\^\{?[23]\}?)?[.,:;!?]*"
 UNCLEAR = re.compile(
     rf"(?<!\S){WORD}(?=\s+\S)|(?<=\S\s){WORD}(?!\S)|^(?:\\\w+\{{)?(?i:{COUNTS})\}}?$"
@@ -288,7 +288,7 @@ UNCLEAR = re.compile(
     r"|^[-−+(]*[0-9]++\)?(?:[- ‐-―][0-9]++)+$|^[0-9]++/[0-9]++/[0-9]++$|[0-9] ?['′’] ?[0-9]"
     r"|[0-9] and (?:[0-9]+ ?/|\\[dtc]?frac|[¼-¾⅐-⅞])"
     r"|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
-    r"|[0-9][. ][0-9]{3},[0-9]"
+    r"|[0-9][. ][0-9]{3},[0-9]|(?<![0-9.,/])[0-9]{1,3}(?: [0-9]{3})+(?![0-9./])"
 )
 # A choice and its value, as (A) 5: the right response may be either. A time of the day.
 CHOICE = re.compile(

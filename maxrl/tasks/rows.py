@@ -47,7 +47,12 @@ def read_rows(
         files = data_files(data, split, alone=paths.count(os.path.abspath(data)) == 1)
         check_apart(named, split, files)
         found = [(row, where) for file in files for row, where in read_table(file)]
-        digest = " ".join(map(checksum, files))
+        sums: dict[str, Path] = {}
+        for file in files:
+            same = sums.setdefault(checksum(file), file)
+            if same != file:
+                raise DataError(f"{same} and {file} have the same content: remove one of them")
+        digest = " ".join(sums)
     else:
         found = in_memory(data, split)
         text = json.dumps([row for row, _ in found], default=written, skipkeys=True)
@@ -105,7 +110,8 @@ def checked_row(row: dict, name: str, where: str) -> dict:
         value: Any = row.get(other)
         # An array of messages, as pandas has them from parquet.
         value = value.tolist() if hasattr(value, "tolist") else value
-        if isinstance(value, str | list):
+        # What is there, but no prompt, is not replaced.
+        if value is not None and value == value:
             row[name] = value
             break
     value = row.get(name)
@@ -141,12 +147,15 @@ def reference(row: dict, where: str) -> str:
 def answered(row: dict, where: str) -> dict:
     """Return a row whose `answer` is a text, "" if it is missing.
 
-    Of a worked solution it is the answer in it, and the solution is kept. DataError as above.
+    Of a worked solution it is the answer in it; the longer one of both is kept as the solution.
+    DataError as above.
     """
     answer = as_text(row, "answer", where)
     if not answer or "####" in answer or last_boxed(answer):
-        row["solution"] = reference(row, where)
-        answer = answer_in(row["solution"])
+        found = reference(row, where)
+        answer = answer_in(found)
+        worked = row.get("solution")
+        row["solution"] = max(found, worked if isinstance(worked, str) else "", key=len)
     return row | {"answer": answer}
 
 

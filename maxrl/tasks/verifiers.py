@@ -39,6 +39,9 @@ def verify_number(response: str, answer: str | float) -> float:
     """
     text = as_text({"answer": answer}, "answer", "verify_number")
     number = number_in(answer_in(text))
+    if text and number is None:
+        said = f"verify_number reads no number in the reference {text!r:.60}"
+        warnings.warn(f"{said}: no response is right", stacklevel=2)
     return float(number is not None and final_number(response) == number)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from maxrl import __main__ as command
 from maxrl.run import cli
+from maxrl.system.arguments import guess
 from tests import ROOT
 from tests.helpers.runs import refused
 from tests.helpers.started import python
@@ -206,3 +207,12 @@ def test_what_cannot_be_encoded_is_escaped(monkeypatch, encoding, text, shown):
     with cli.script("a program"):
         print(text, flush=True)
     assert terminal.buffer.getvalue().decode(encoding).strip() == shown
+
+
+def test_what_looks_like_a_number():
+    """Of an option without a type; what a number would not give back stays a text."""
+    numbers = {"8": 8, "-3": -3, "0": 0, "0.5": 0.5, ".5": 0.5, "1e-3": 1e-3, "true": True}
+    for text, value in numbers.items():
+        assert guess(text) == value and type(guess(text)) is type(value)
+    for text in ("007", "2024_25", "nan", "inf", "", ".", "-", "1e", "+5", " 5"):
+        assert guess(text) == text

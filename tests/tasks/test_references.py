@@ -139,6 +139,8 @@ WORKED = r"""
 {"answer": "4", "solution": "So \\boxed{5}"} | 4 | solution
 {"answer": "4", "solution": ["steps"]} | 4 | nothing
 {"answer": "4", "solution": NaN} | 4 | nothing
+{"answer": "\\boxed{4}", "solution": "2 + 2 = \\boxed{4}"} | 4 | solution
+{"answer": "#### 4", "solution": "2 + 2 = 4"} | 4 | solution
 {"solution": "4"} | 4 | nothing
 {"solution": "$4$."} | 4 | nothing
 {"answer": "\\boxed{4}"} | 4 | nothing

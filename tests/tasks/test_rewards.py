@@ -9,12 +9,13 @@ import signal
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from maxrl.system import distributed
+from maxrl.system import distributed, user_code
 from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
 from maxrl.tasks.rewards import Rewards
@@ -293,6 +294,17 @@ def test_the_watchdog_lets_others_pass(tmp_path):
         for judge in [ends] * 20 + [fails]:
             judged(judge, PROMPTS, TEXTS)
     time.sleep(0.7)
+
+
+def test_a_file_that_was_edited_is_read_again(monkeypatch, tmp_path):
+    """As in a notebook, where one process sees both; unchanged it is run once."""
+    monkeypatch.chdir(tmp_path)
+    for value in (0.0, 0.25, 1.0):
+        line = f"def f(completions, **columns):\n    return [{value}] * len(completions)\n"
+        Path("mine.py").write_text(line + "#" * int(8 * value))
+        first = user_code.execute(Path("mine.py").resolve())
+        assert user_code.execute(Path("mine.py").resolve()) is first
+        assert set(rewarded(["mine.py:f"])[0].flatten().tolist()) == {value}
 
 
 def test_a_function_in_a_notebook():

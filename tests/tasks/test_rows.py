@@ -18,7 +18,7 @@ import torch
 
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
-from tests.helpers.tables import cells, each, write
+from tests.helpers.tables import cells, each, put, write
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROWS = [
@@ -167,6 +167,27 @@ def test_what_changes_from_run_to_run_is_not_in_the_digest():
     assert found[0] == found[1]
 
 
+def test_one_content_in_two_files():
+    """A file that was downloaded twice; in a folder of other names it is none of the split."""
+    Path("data").mkdir()
+    for name in ("data/train.jsonl", "data/train (1).jsonl", "data/test.jsonl"):
+        put(Path(name), [{"prompt": "p"}])
+    with pytest.raises(UsageError, match="same content"):
+        prompts("data")
+    put(Path("data/train (1).jsonl"), [{"prompt": "q"}])
+    assert len(prompts("data")) == 2
+
+
+def test_two_columns_of_one_name_in_parquet():
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    columns = [pyarrow.array(["p"]), pyarrow.array(["1"]), pyarrow.array(["2"])]
+    write_table(pyarrow.table(columns, names=["prompt", "answer", "answer"]), "a.parquet")
+    with pytest.raises(UsageError, match="one name"):
+        prompts("a.parquet")
+
+
 def test_rows_in_memory():
     """They may have what no file holds."""
     task = prompts([{"prompt": "p", "answer": np.arange(2), (1, 2): 3}])
@@ -207,6 +228,7 @@ LINES = r"""
 {"messages": [{"role": "user"}]} | line 1: 'prompt' must be text or a list, not None
 {"prompt": ["x"]} | line 1: a message must have a role and a content
 {"prompt": [{"content": "x"}]} | line 1: a message must have a role and a content
+{"prompt": {"role": "x"}, "question": "p"} | line 1: 'prompt' must be text or a list, not {'role'
 {"prompt": [{"role": "x", "content": 3}]} | line 1: a message must have a role and a content
 {"prompt": "[{\"role\": \"user\"}]"} | line 1: 'prompt' has chat messages
 {"prompt": "\ud800"} | line 1 is not UTF-8
@@ -221,6 +243,7 @@ a.csv | b"prompt,answer\na,1,2\n" | is not CSV after line 2: a row has more
 a.csv | b"prompt,answer\na\n" | is not CSV after line 2: a row has more
 a.csv | b"prompt,prompt\na,1,2\n" | is not CSV after line 1: two columns
 a.csv | b'prompt,answer\n"a,1\n' | is not CSV after line 1
+a.csv | b'prompt,answer\na, "1"\n' | is not CSV after line 2: a blank stands
 a.csv | b"prompt\n\xff\n" | is not in UTF-8
 a.csv | b"prompt,answer\n" | holds no rows
 a.json | b'[{"prompt": "a"},\n{"prompt" "b"}]' | is not JSON: Expecting ':' delimiter

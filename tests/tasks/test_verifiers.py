@@ -54,7 +54,13 @@ def test_a_number_in_any_dress_is_itself_and_nothing_else(digits, decimals, data
     whole = f"{head:,}".replace(",", data.draw(st.sampled_from(["", ",", "{,}", r"\,", "\u2009"])))
     text = whole + (f".{tail:0{decimals}}" if decimals else "")
     minus = data.draw(st.sampled_from(["-", "− "]))
-    text = data.draw(st.sampled_from(DRESSES.split("|"))) % (minus * (digits < 0) + text)
+    dress = data.draw(st.sampled_from(DRESSES.split("|")))
+    text = dress % (minus * (digits < 0) + text)
+    pair = "(" in dress and re.fullmatch(r"\d+(,[1-9]\d\d)+", whole) and not decimals
+    dash = "about" in dress and digits < 0 and " " in minus
+    if pair or dash:
+        assert read_number(text) is None, "it may be something else"
+        return
     assert read_number(text) == value
     as_json = int(value) if value.denominator == 1 else str(value)
     assert verify_number(boxed(text), as_json) == 1

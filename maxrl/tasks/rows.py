@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -65,21 +66,27 @@ def read_rows(
 
 
 def check_apart(named: Mapping[str, str | Sequence[dict]], split: str, files: list[Path]) -> None:
-    """FileNotFoundError if another split, named otherwise, reads one of these files too."""
+    """FileNotFoundError if another split, named otherwise, reads one of these files too, or a copy
+    of it."""
     for other, data in named.items():
         if not isinstance(data, str) or not os.path.exists(data):
             continue
         if os.path.abspath(data) == os.path.abspath(str(named[split])):
             continue
-        shared: set[Path] = set()
+        theirs: list[Path] = []
         # What is wrong with the files of the other split is said where they are read.
         with contextlib.suppress(FileNotFoundError):
-            resolved = {file.resolve() for file in data_files(data, other)}
-            shared = resolved.intersection(file.resolve() for file in files)
-        if shared:
-            raise FileNotFoundError(
-                f"{split} and {other} both read {min(shared)}: name files or folders apart"
-            )
+            theirs = data_files(data, other)
+        for file, their in itertools.product(files, theirs):
+            if file.resolve() == their.resolve():
+                raise FileNotFoundError(
+                    f"{split} and {other} both read {file.resolve()}: name files or folders apart"
+                )
+            if file.stat().st_size == their.stat().st_size and checksum(file) == checksum(their):
+                raise FileNotFoundError(
+                    f"{split} reads {file} and {other} a copy of it, {their}: name one file for "
+                    "both if that is meant"
+                )
 
 
 def written(value: object) -> str:

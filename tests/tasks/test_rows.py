@@ -175,6 +175,9 @@ def test_one_content_in_two_files():
     with pytest.raises(UsageError, match="same content"):
         prompts("data")
     put(Path("data/train (1).jsonl"), [{"prompt": "q"}])
+    # The test set is a copy of one of them.
+    with pytest.raises(FileNotFoundError, match="copy"):
+        load_task("prompts", "train", train="data", test="data/test.jsonl")
     assert len(prompts("data")) == 2
 
 

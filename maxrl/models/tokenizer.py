@@ -176,6 +176,12 @@ class Tokenizer:
             self.chat_template, messages=messages, add_generation_prompt=open_turn, **special
         )
 
+    def template_tokens(self) -> list[str]:
+        """Return the special tokens that the chat template writes."""
+        added = self.backend.get_added_tokens_decoder().values()
+        template = self.chat_template or ""
+        return [one.content for one in added if one.special and one.content in template]
+
     def special(self, role: str) -> str | None:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         return content(self.config.get(role))

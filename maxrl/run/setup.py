@@ -18,6 +18,7 @@ from maxrl.advantages.options import check_estimation, estimator_options
 from maxrl.advantages.registry import RewardError, find
 from maxrl.learning.config import LANGUAGE, Config
 from maxrl.models import chat_template, checkpoint
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.build import new_tokenizer
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
@@ -133,21 +134,38 @@ def load(cfg: Config, split: str) -> Task:
                     f"--max-prompt {cfg.max_prompt} tokens"
                 )
             task = cast(Task, shorter)
-            # A base model may be meant to go on with a text.
-            unsaid = tokenizer.chat_template and cfg.task_options.get("chat") is None
-            texts = unsaid and any(isinstance(task[i].prompt, str) for i in range(len(task)))
-            if texts and distributed.rank() == 0:
-                warnings.warn(
-                    f"{split}: prompts that are texts do not get the chat template of this model: "
-                    "write messages, or use --task.chat true (false if texts are meant)",
-                    stacklevel=2,
-                )
+            if tokenizer.chat_template and distributed.rank() == 0:
+                check_templates(cfg, task, split, tokenizer)
         if not len(task):
             raise UsageError(
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
                 "longer than --max-prompt"
             )
         return task
+
+
+def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -> None:
+    """Warn of prompts that do not get the model's chat template, and of those that have it."""
+    prompts = [task[i].prompt for i in range(len(task))]
+    # A base model may be meant to go on with a text.
+    unsaid = cfg.task_options.get("chat") is None
+    if unsaid and any(isinstance(prompt, str) for prompt in prompts):
+        warnings.warn(
+            f"{split}: prompts that are texts do not get the chat template of this model: write "
+            "messages, or use --task.chat true (false if texts are meant)",
+            stacklevel=3,
+        )
+    told = [
+        message["content"] for prompt in prompts if isinstance(prompt, list) for message in prompt
+    ]
+    for mark in tokenizer.template_tokens():
+        if any(mark in text for text in told):
+            warnings.warn(
+                f"{split}: messages hold {mark}, which this model's chat template writes: if they "
+                "have gone through it already, they are texts for --task.chat false",
+                stacklevel=3,
+            )
+            return
 
 
 def resolved(cfg: Config, task: Task, world: int) -> Config:

@@ -1,5 +1,6 @@
 """Texts before a model with a chat template, and what rewards get of messages: said early."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from maxrl.tasks import load_task
 from tests.helpers.chats import sums, tiny_chat  # noqa: F401
 from tests.helpers.tables import put
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 SYSTEM = {"role": "system", "content": "Add."}
 
 
@@ -39,6 +40,18 @@ def test_texts_are_said(prompts):
     for rows in (sums(chat=False), [*sums()[:3], sums(chat=False)[0]]):
         with pytest.warns(UserWarning, match="chat template.*--task.chat true"):
             prompts(rows)
+
+
+def test_a_template_in_the_prompts_is_said(tiny_chat, in_a_directory_of_its_own):  # noqa: F811
+    """Texts that have gone through it would go through it twice."""
+    shutil.copytree(tiny_chat, "chat")
+    tokenizer = transformers.AutoTokenizer.from_pretrained("chat")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<user>"]})
+    tokenizer.save_pretrained("chat")
+    put(Path("mine.jsonl"), [{"prompt": "<user> 0 + 0 = <assistant>", "answer": "0"}])
+    options = {"train": "mine.jsonl", "chat": True}
+    with pytest.warns(UserWarning, match="<user>.*--task.chat false"):
+        load(Config(task="prompts", task_options=options, init="chat"), "train")
 
 
 @pytest.mark.filterwarnings("error")

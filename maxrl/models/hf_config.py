@@ -34,6 +34,7 @@ IMPLEMENTED: dict[str, tuple] = {
     "hidden_act": ("silu",),
     "mlp_bias": (False,),
     "use_sliding_window": (False,),
+    "is_causal": (True,),
     "partial_rotary_factor": (1,),
     "quantization_config": (),
     # At this level it would override the one inside rope_scaling.

@@ -114,6 +114,9 @@ class Tokenizer:
                     f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
                     "out of them if no text needs it, or add it to tokenizer and model"
                 )
+            # In the vocabulary alone it would be cut into pieces; transformers registers it.
+            if backend.encode(token, add_special_tokens=False).ids != [tokenizer.id(token)]:
+                backend.add_special_tokens([tokenizers.AddedToken(token, normalized=False)])
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -156,7 +159,13 @@ class Tokenizer:
             return self.files["chat_template.jinja"].decode()
         template = self.config.get("chat_template")
         if isinstance(template, list):
-            return {named["name"]: named["template"] for named in template}.get("default")
+            named = {one["name"]: one["template"] for one in template}
+            if named and "default" not in named:
+                raise ValueError(
+                    f"none of the chat templates {', '.join(named)} is called default: write the "
+                    "one to use into chat_template.jinja"
+                )
+            return named.get("default")
         return template
 
     def render(self, messages: list[dict], open_turn: bool = True) -> str:
@@ -202,13 +211,25 @@ class Tokenizer:
         token = self.special("eos_token")
         return [self.id(token)] if token else []
 
-    def turn_end(self, stop_tokens: Sequence[int]) -> int:
-        """Return which stop token ends an answer: the chat template's, or else eos_token."""
+    def after_answer(self) -> list[int]:
+        """Return the ids that the chat template writes after an answer."""
         turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ANSWER}]
-        written = []
         # A template may refuse these turns, or there may be none.
         with contextlib.suppress(ValueError):
-            written = self.encode(self.render(turns, open_turn=False).partition(ANSWER)[2])
+            return self.encode(self.render(turns, open_turn=False).partition(ANSWER)[2])
+        return []
+
+    def unstopped(self, stop_tokens: Sequence[int]) -> str | None:
+        """Return the special token that ends a turn of the chat template if no stop token does, so
+        that a response goes on into another turn."""
+        written = self.after_answer()
+        added = self.backend.get_added_tokens_decoder()
+        special = [added[i].content for i in written if i in added and added[i].special]
+        return special[0] if special and not set(written) & set(stop_tokens) else None
+
+    def turn_end(self, stop_tokens: Sequence[int]) -> int:
+        """Return which stop token ends an answer: the chat template's, or else eos_token."""
+        written = self.after_answer()
         return next(i for i in (*written, *self.ends, *stop_tokens) if i in stop_tokens)
 
     def encode_prompt(self, prompt: str | list[dict]) -> list[int]:

@@ -1,5 +1,6 @@
 """The policy of a recipe: a language model or a classifier, loaded or with random weights."""
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -45,6 +46,13 @@ def policy_from(
             if task.classes:
                 return classifier(cfg, start, task, device)
             policy = language_model(cfg, start, task, intact, device)
+            mark = policy.tokenizer.unstopped(policy.stop_tokens)
+            if mark and distributed.rank() == 0:
+                warnings.warn(
+                    f"the chat template ends a turn with {mark}, which ends no response: name its "
+                    "id in eos_token_id of generation_config.json if it should",
+                    stacklevel=2,
+                )
             for split in (task, validation):
                 if split is not None:
                     check_lengths(cfg, policy, split)

@@ -134,7 +134,7 @@ def load(cfg: Config, split: str) -> Task:
                     f"--max-prompt {cfg.max_prompt} tokens"
                 )
             task = cast(Task, shorter)
-            if tokenizer.chat_template and distributed.rank() == 0:
+            if distributed.rank() == 0:
                 check_templates(cfg, task, split, tokenizer)
         if not len(task):
             raise UsageError(
@@ -147,6 +147,15 @@ def load(cfg: Config, split: str) -> Task:
 def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -> None:
     """Warn of prompts that do not get the model's chat template, and of those that have it."""
     prompts = [task[i].prompt for i in range(len(task))]
+    if not tokenizer.chat_template:
+        messages = any(isinstance(prompt, list) for prompt in prompts)
+        if messages and tokenizer.backend.encode("a").ids != tokenizer.encode("a"):
+            warnings.warn(
+                f"{split}: this tokenizer begins a text with a token that prompts do not get, for "
+                "want of a chat template: chat_template.jinja could write it",
+                stacklevel=3,
+            )
+        return
     # A base model may be meant to go on with a text.
     unsaid = cfg.task_options.get("chat") is None
     if unsaid and any(isinstance(prompt, str) for prompt in prompts):

@@ -257,6 +257,7 @@ def test_head_dim_and_bias_are_the_familys():
 # What config.json has, and what is said of it.
 ABSENT = """
 {"use_sliding_window": true} | use_sliding_window = True
+{"is_causal": false} | is_causal = False
 {"layer_types": ["full_attention", "sliding_attention"]} | sliding window
 {"hidden_act": "gelu"} | hidden_act = 'gelu'
 {"quantization_config": {"quant_method": "awq"}} | quantization_config = .*awq

@@ -211,6 +211,7 @@ CONFIGS = """
         *[(json.loads(config), {}, words) for config, words in cells(CONFIGS)],
         ({}, {B: None}, "do not fit the model: .*lora_B"),
         ({}, {f"{lora.PEFT_PREFIX}x": SOME}, "do not fit the model: x"),
+        ({}, {f"{lora.PEFT_PREFIX}model.norm.weight": SOME}, "do not fit the model: model.norm"),
         ({}, {A.replace("q_proj", "k_proj"): SOME}, "do not fit"),
         ({}, {HEAD: SOME}, "projections that can"),
         ({}, None, "projections that can"),

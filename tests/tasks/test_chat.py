@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
 from maxrl.models import chat_template, checkpoint
 from maxrl.models.tokenizer import ROLES, Tokenizer
@@ -77,7 +78,8 @@ def test_rendered_as_transformers_does(name, tmp_path):
 def test_the_default_of_named_templates():
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
     assert tokenizer(named).render(USER) == "D"
-    assert tokenizer(named[:1]).chat_template is None
+    with pytest.raises(ValueError, match="tool_use"):
+        tokenizer(named[:1]).render(USER)
 
 
 SANDBOXED = [
@@ -239,6 +241,33 @@ def test_the_end_of_a_turn(row):
     assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == int(end)
 
 
+def test_a_turn_that_no_stop_token_ends():
+    """A response would go on into another one."""
+    template = "{% for m in messages %}{{ m.content }} <end> {% endfor %}"
+    words = tokenizer(template)
+    words.backend.add_special_tokens(["<end>"])
+    end = words.id("<end>")
+    assert words.unstopped([2]) == "<end>"
+    assert words.unstopped([2, end]) is words.unstopped([end]) is None
+    assert tokenizer(WORD_TEMPLATE).unstopped([2]) is tokenizer().unstopped([2]) is None
+
+
+def test_a_special_token_of_the_vocabulary_alone(tmp_path):
+    """It is one token, as in transformers, and not cut into bytes."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: i for i, letter in enumerate([*letters, "<|im_end|>"])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    Tokenizer(backend, config).save(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    for text in ("hi<|im_end|>", "<|im_end|> a"):
+        ids = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode(text) == ids and len(letters) in ids
+
+
 # What tokenizer_config.json has, and special_tokens_map.json.
 HELD = """
 {} | {"eos_token": "<eos>", "bos_token": BOS}
@@ -306,7 +335,7 @@ def test_a_resumed_run_has_the_date_of_its_start(dice, shell, encoded, monkeypat
     few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
     for steps in (1, 2):
         passed(shell("train.py", *run.split(), *few.split(), "--steps", steps))
-    assert len(encoded) == 1
+    assert len([text for text in encoded if "UP" in text]) == 1
     monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
     assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"
 

@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,15 +107,16 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     validation  prompts of an evaluation
     fixed       further options: the task, the model and the reward functions
     """
-    check(args)
+    reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
+    check(args, reported)
     batch = Arithmetic.of(args, world, examples)
     samples = args.num_generations_eval or args.num_generations
     # "constant" has no warm-up in transformers, "constant_with_warmup" has one.
     warmup = args.warmup_steps or math.ceil(args.warmup_ratio * batch.updates)
     if args.lr_scheduler_type == "constant":
         warmup = 0
+    evaluations = args.eval_steps or args.logging_steps
     by_epoch = args.eval_strategy == "epoch"
-    reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     # What only has another name.
     same = {
         said[2:].replace("-", "_"): getattr(args, name)
@@ -141,10 +143,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         precision={None: "auto", True: "bfloat16", False: "float32"}[args.bf16],
         shard=chosen(args, "fsdp", SHARDS),
         # A run that ends before it would be evaluated is evaluated at its end.
-        eval_every=min(
-            batch.every(args.eval_strategy, args.eval_steps or args.logging_steps),
-            batch.after(batch.updates),
-        ),
+        eval_every=min(batch.every(args.eval_strategy, evaluations), batch.after(batch.updates)),
         eval_from=batch.after(args.eval_delay * (batch.per_epoch if by_epoch else 1)),
         eval_prompts=validation,
         eval_samples=samples,
@@ -153,9 +152,6 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
-    for name in reported:
-        if name not in ("none", *TRACKERS):
-            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
     if validation == 0 and options["eval_every"]:
         raise UsageError("eval_strategy needs an eval_dataset")
     if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
@@ -163,9 +159,12 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     return Config(**(same | options | args.further | fixed))
 
 
-def check(args: MaxRLConfig) -> None:
-    """UsageError for what would mean something else than in TRL, and a warning if scale_rewards
-    asks for another method."""
+def check(args: MaxRLConfig, reported: Iterable[str]) -> None:
+    """UsageError for an unknown tracker and for what would mean something else than in TRL, and a
+    warning if scale_rewards asks for another method."""
+    for name in reported:
+        if name not in ("none", *TRACKERS):
+            raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
     for name in args.further.keys() & TWICE:
         raise UsageError(f"{name} is called {TWICE[name]} in MaxRLConfig, which counts by it")
     rounds = args.further.get("rollouts", ())

@@ -95,6 +95,8 @@ def check(args: argparse.Namespace):
         if args.checkpoints.count((name, path)) > 1:
             raise UsageError(f"{path} is given twice as {name}: seeds are several checkpoints")
         checkpoint.check_intact(path)
+    for name in dict.fromkeys(names):
+        evaluation_options.check_row(name, [path for n, path in args.checkpoints if n == name])
 
 
 def check_task(args: argparse.Namespace, asked: Asked, task: Task):

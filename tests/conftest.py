@@ -64,11 +64,13 @@ def mazes(tmp_path_factory):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """The texts that tokenizers encode."""
+    """The texts that tokenizers encode, but for the empty one."""
     seen = set()
     encode = Tokenizer.encode
     monkeypatch.setattr(
-        Tokenizer, "encode", lambda self, text: seen.add(text) or encode(self, text)
+        Tokenizer,
+        "encode",
+        lambda self, text: seen.update([text][: len(text)]) or encode(self, text),
     )
     return seen
 

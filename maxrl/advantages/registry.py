@@ -77,10 +77,17 @@ def estimator(
         checked.limit = limit
         checked.rounds = rounds
         checked.count = count
-        registry[called] = checked
-        return checked
+        return registered(registry, called, checked)
 
     return register
+
+
+def registered(registry: dict, name: str, rule):
+    """Put a rule into the registry, and return it; ValueError if another module has its name."""
+    if registry.setdefault(name, rule).__module__ != rule.__module__:
+        raise ValueError(f"an estimator is called {name} already: choose another name")
+    registry[name] = rule
+    return rule
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:

@@ -15,6 +15,7 @@ from maxrl.run.recipes import RECIPES, find_recipe, is_record
 from maxrl.run.trl.options import FIELDS, WHY_NOT
 from maxrl.system.arguments import Parser, dashed, guess, typed
 from maxrl.system.errors import UsageError
+from maxrl.system.user_code import same_code
 from maxrl.tasks import TASKS, takes_text
 
 # The first field of each group of --help.
@@ -97,9 +98,17 @@ def override(config: Config, given: Mapping) -> Config:
     for name, options in inner.items():
         usual = getattr(config, f"{name}_options")
         # Another task or estimator does not take the recipe's options.
-        if changes.get(name, getattr(config, name)) != getattr(config, name):
+        known = getattr(config, name)
+        if not same_code(changes.get(name, known), known):
             usual = config.estimator_defaults.get(changes[name], {}) if name == "estimator" else {}
         changes[f"{name}_options"] = usual | options
+    rewards = changes.get("reward", config.reward)
+    same = len(rewards) == len(config.reward) and all(map(same_code, rewards, config.reward))
+    if config.reward_weights and not same and "reward_weights" not in changes:
+        raise UsageError(
+            f"--reward-weights {typed(config.reward_weights)} are those of --reward "
+            f"{typed(config.reward)}: give those of the new ones"
+        )
     # Supervised training has one answer per prompt.
     if changes.get("estimator") == "supervised" != config.estimator:
         changes.setdefault("rollouts", (1,))
@@ -137,7 +146,22 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if is_record(name):
         refuse_code(name, usual, given)
     cfg = override(usual, given)
+    check_effect(cfg, given)
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
+
+
+def check_effect(cfg: Config, given: Mapping):
+    """Raise UsageError for an option that was given and has no effect; a recipe may have some."""
+    several = cfg.minibatches > 1 or cfg.passes > 1
+    for name, needed, has in (
+        ("clip", "--minibatches or --passes above 1", several),
+        ("decay_ratio", "--schedule linear or cosine", cfg.schedule != "constant"),
+        ("momentum", "--optimizer sgd", cfg.optimizer == "sgd"),
+        ("betas", "--optimizer adamw or muon", cfg.optimizer != "sgd"),
+        ("eval_from", "--eval-every", cfg.eval_every),
+    ):
+        if name in given and not has:
+            raise UsageError(f"--{dashed(name)} means nothing without {needed}")
 
 
 def add_modes(parser: Parser):

@@ -92,8 +92,10 @@ def are_verdicts(rewards: Tensor) -> bool:
     return bool(((rewards == 0) | (rewards == 1) | rewards.isnan()).all())
 
 
-def of_rewards(rewards: Tensor, ks: Sequence[int]) -> Metrics:
+def of_rewards(rewards: Tensor, ks: Sequence[int], graded: bool = False) -> Metrics:
     """Return the mean reward, pass@k, and best@k unless rewards are verdicts, for each k of ks.
+
+    graded  whether they may be other than 0 and 1, though these are not
 
     rewards (prompts, samples) are those of judge_samples. A prompt without a verdict on one of them
     is left out of pass@k and best@k; NaN if that leaves none.
@@ -102,7 +104,7 @@ def of_rewards(rewards: Tensor, ks: Sequence[int]) -> Metrics:
     found = {}  # {name: a value of each judged prompt}
     for k in ks:
         found[f"pass@{k}"] = pass_at_k(rewards.shape[1], is_success(judged).sum(1), k)
-    if not are_verdicts(rewards):
+    if graded or not are_verdicts(rewards):
         found |= {f"best@{k}": best_at_k(judged, k) for k in ks}
     stats = {}
     for name, values in found.items():
@@ -144,5 +146,7 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> M
             temperature=cfg.eval_temperature,
             top_p=cfg.eval_top_p,
         )
-        found = of_rewards(rewards, cfg.eval_k) | judge.means()
+        # So that no evaluation on the way lacks best@k.
+        graded = cfg.thresholds or cfg.estimator == "tailrl"
+        found = of_rewards(rewards, cfg.eval_k, graded) | judge.means()
     return {f"eval/{name}": value for name, value in found.items()}

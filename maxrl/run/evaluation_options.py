@@ -1,11 +1,12 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maxrl.learning.config import Config
+from maxrl.learning.config import FREE_ON_RESUME, Config
 from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
@@ -13,6 +14,7 @@ from maxrl.run.setup import choose_rewards, fix_date, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.errors import UsageError
+from maxrl.system.user_code import same_code
 from maxrl.tasks import Task
 from maxrl.tasks.base import NoSplit
 from maxrl.tasks.rewards import Judge, probe
@@ -131,7 +133,7 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     """
     fields: dict = {}
     different = {}
-    recipes = [recipe for recipe in recipes if recipe.task == task]
+    recipes = [recipe for recipe in recipes if same_code(recipe.task, task)]
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     if recipes:
         fields["task_options"] = recipes[0].task_options
@@ -144,7 +146,9 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
         # Weights belong to their reward functions.
         rewards = given.get("reward") if name == "reward_weights" else None
         for recipe in recipes:
-            if rewards and tuple(rewards) != recipe.reward:
+            if rewards and not (
+                len(rewards) == len(recipe.reward) and all(map(same_code, rewards, recipe.reward))
+            ):
                 continue
             value = getattr(recipe, name)
             if fields.setdefault(name, value) != value and name not in given:
@@ -156,6 +160,21 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
             f"the checkpoints were trained with {said}: give what all are to be judged by"
         )
     return fields
+
+
+def check_row(name: str, paths: Sequence[Path]) -> None:
+    """Warn if the checkpoints of a row differ in more than their seeds."""
+    records = [path / "recipe.json" for path in paths]
+    recipes = [recipe_of_run(str(record)).to_dict() for record in records if record.exists()]
+    apart = FREE_ON_RESUME | {"seed", "init", "out"}
+    differing = [key for key in Config().to_dict() if len({str(r[key]) for r in recipes}) > 1]
+    if options := [f"--{dashed(key)}" for key in differing if key not in apart]:
+        warnings.warn(f"{name}: its checkpoints differ in {', '.join(options)}", stacklevel=3)
+    steps = {path.name for path in paths if path.name.startswith("step-")}
+    if len(steps) > 1:
+        warnings.warn(f"{name}: its checkpoints are of {', '.join(sorted(steps))}", stacklevel=3)
+    if len(recipes) > 1 and not differing and len(steps) < 2:
+        warnings.warn(f"{name}: its checkpoints are of one run, and count as seeds", stacklevel=3)
 
 
 def find_task(asked: Asked) -> tuple[Task, Judge]:

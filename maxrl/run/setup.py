@@ -82,7 +82,7 @@ def choose_rewards(
         # A function of weight 0 may lack what it compares with.
         judging = [*compress(rewards.functions.values(), rewards.weights)]
     else:
-        judge = Verdicts(task, cfg.reward_errors, cfg.out)
+        judge = Verdicts(task, cfg.reward_errors, cfg.reward_timeout, cfg.out)
         judging = [task.rewards]
     with refusing("", ValueError):
         check_references(task, name, [] if learned else judging)

@@ -140,29 +140,35 @@ def name_and_path(text: str) -> tuple[str, str]:
     return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
 
 
+def grid_runs(path: str) -> list[Path]:
+    """Return the runs of a grid's folder; none for a run, though runs are below it."""
+    runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
+    return [] if Path(path, "recipe.json").exists() else runs
+
+
 def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:
     """Return name and path of every run of words `[NAME=]PATH`; a path may be a grid's folder.
 
     Its runs are called OPTION=VALUE-OPTION=VALUE. Those that differ in the seed alone have one
-    name, without `estimator=`; NAME stands before it. Paths that end alike, and have no NAME, are
-    called by the whole of them.
+    name, without `estimator=`; NAME stands before it, and of several grids the folder's. Paths
+    that end alike, and have no NAME, are called by the whole of them.
     """
     found = []
     words = list(words)
     ends = Counter(Path(word).name for word in set(words) if name_and_path(word)[1] == word)
+    several = sum(bool(grid_runs(name_and_path(word)[1])) for word in words) > 1
     for word in words:
         name, path = name_and_path(word)
         if path == word and ends[name] > 1:
             name = word
-        runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
-        if not runs or Path(path, "recipe.json").exists():
+        runs = grid_runs(path)
+        if not runs:
             found.append((name, path))
-            continue
         for run in runs:
             # A value may have a dash in it: 1e-4.
-            parts = re.split(r"-(?=[a-z_.]+=)", run.name)
+            parts = re.split(r"-(?=[A-Za-z0-9_.]+=)", run.name)
             kept = [part.removeprefix("estimator=") for part in parts if part[:5] != "seed="]
-            given = [name] if name != Path(path).name or not kept else []
+            given = [name] if name != Path(path).name or not kept or several else []
             found.append(("-".join(given + kept), str(run)))
     return found
 
@@ -189,7 +195,7 @@ def parse(kind: type, text: str) -> object:
 
 def guess(text: str) -> object:
     """Return a text as true or false, int or float if it looks like one: not 007 or 2024_25."""
-    number = re.fullmatch(r"-?(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", text)
+    number = re.fullmatch(r"-?(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|-?inf|nan", text)
     for kind in (bool, int, float) if number else (bool,):
         with contextlib.suppress(argparse.ArgumentTypeError):
             return parse(kind, text)

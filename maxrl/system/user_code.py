@@ -63,6 +63,15 @@ def checksums(specs: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def same_code(one: str, other: str) -> bool:
+    """Return whether two addresses name one thing; the path of FILE.py:name may be written in
+    several ways."""
+    file, _, name = one.rpartition(":")
+    other_file, _, other_name = other.rpartition(":")
+    files = file.endswith(".py") and other_file.endswith(".py") and name == other_name
+    return one == other or files and Path(file).resolve() == Path(other_file).resolve()
+
+
 def import_object(spec: str, option: str) -> Callable:
     """Return the function or class that "package.module:name" or "FILE.py:name" names.
 

@@ -191,9 +191,11 @@ class Rewards(Judge):
 class Verdicts(Judge):
     """A task's own rewards, whose failures are treated as those of reward functions."""
 
-    def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
+    def __init__(
+        self, task: Task, errors: str = "stop", timeout: float = 0, directory: str | Path = "."
+    ):
         super().__init__(task)
-        self.attempts = Attempts("the task", errors, directory=directory)
+        self.attempts = Attempts("the task", errors, timeout, directory)
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""

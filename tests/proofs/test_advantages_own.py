@@ -188,3 +188,15 @@ def test_without_a_missing_verdict_a_batch_stays_one(name):
     one of each group."""
     rule = own("mine", BATCH_WIDE[name])
     assert torch.equal(rule(SOME, allow_missing=True), rule(SOME))
+
+
+def test_a_name_that_is_taken():
+    """A formula of one's own does not take the place of a built-in one in the whole process."""
+    before = ADVANTAGES["grpo"]
+    with pytest.raises(ValueError, match="grpo already"):
+
+        @estimator(takes="any")
+        def grpo(rewards):
+            return rewards
+
+    assert ADVANTAGES["grpo"] is before

@@ -214,5 +214,5 @@ def test_what_looks_like_a_number():
     numbers = {"8": 8, "-3": -3, "0": 0, "0.5": 0.5, ".5": 0.5, "1e-3": 1e-3, "true": True}
     for text, value in numbers.items():
         assert guess(text) == value and type(guess(text)) is type(value)
-    for text in ("007", "2024_25", "nan", "inf", "", ".", "-", "1e", "+5", " 5"):
+    for text in ("007", "2024_25", "", ".", "-", "1e", "+5", " 5"):
         assert guess(text) == text

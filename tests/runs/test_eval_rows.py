@@ -1,5 +1,6 @@
 """Several rows of eval.py and sample.py: one judge, one date, one length for all."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,8 @@ from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
-from maxrl.run.evaluation_options import judging_fields
+from maxrl.run.command_line import override
+from maxrl.run.evaluation_options import check_row, judging_fields
 from maxrl.system.arguments import runs_named
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
@@ -122,6 +124,37 @@ def test_paths_that_end_alike_are_rows_of_their_own():
     assert runs_named(paths) == [(path, path) for path in paths]
     assert runs_named([f"m={paths[0]}", paths[1]]) == [("m", paths[0]), ("step-000100", paths[1])]
     assert runs_named(paths[:1] * 2) == [("step-000100", paths[0])] * 2
+
+
+def test_a_row_of_runs_that_differ_says_so(recwarn):
+    """In more than the seed, in how far they are, or not at all."""
+    for name, options in {"a": {}, "b": {"seed": 1}, "c": {"seed": 1, "lr": 0.1}}.items():
+        for step in (2, 4):
+            save(f"{name}/step-{step:06}", {"task": "maze"}, **options)
+    check_row("row", [Path("a/step-000002"), Path("b/step-000002")])
+    assert not recwarn.list
+    for paths, words in (
+        (["a/step-000002", "c/step-000002"], "--lr"),
+        (["a/step-000002", "b/step-000004"], "step-000002, step-000004"),
+        (["b/step-000002", "b/step-000002"], "one run"),
+    ):
+        with pytest.warns(UserWarning, match=words):
+            check_row("row", list(map(Path, paths)))
+
+
+def test_one_file_may_be_written_in_several_ways(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").touch()
+    known = Config(task="mine.py:Own", task_options={"count": 4}, reward=("mine.py:f", "mine.py:g"))
+    known = dataclasses.replace(known, reward_weights=(1.0, 0.0))
+    for way in ("./mine.py", str(tmp_path / "mine.py")):
+        given = {"reward": (f"{way}:f", f"{way}:g")}
+        found = judging_fields(f"{way}:Own", given, [known])
+        assert found["task_options"] == {"count": 4} and found["reward_weights"] == (1.0, 0.0)
+        assert override(known, {"task": f"{way}:Own"}).task_options == {"count": 4}
+    assert override(known, {"task": "other.py:Own"}).task_options == {}
+    with pytest.raises(UsageError, match="--reward-weights"):
+        override(known, {"reward": ("mine.py:g", "mine.py:f")})
 
 
 OLD = "2024-07-26T01:02:03"

@@ -107,6 +107,7 @@ estimator=maxrl-seed=0 estimator=grpo-seed=0 | grpo maxrl
 estimator=maxrl-lr=1e-4-seed=0 estimator=maxrl-lr=2e-05-seed=0 | maxrl-lr=1e-4 maxrl-lr=2e-05
 lr=1e-4 lr=2e-4 | lr=1e-4 lr=2e-4
 task.size=7-seed=1 | task.size=7
+seed=0-estimator.T=0.5 seed=0-estimator.T=1.0 | estimator.T=0.5 estimator.T=1.0
 """
 
 
@@ -118,6 +119,11 @@ def test_the_runs_of_a_folder(folders, names, in_a_directory_of_its_own):
     assert [name for name, _ in runs_named(["g"])] == names.split()
     own = [f"own-{name}" if name != "g" else "own" for name in names.split()]
     assert [name for name, _ in runs_named(["own=g"])] == own
+    # Of two grids the folder is part of the name.
+    Path("h/lr=1").mkdir(parents=True)
+    Path("h/lr=1/recipe.json").touch()
+    both = [f"g-{name}" if name != "g" else "g" for name in names.split()]
+    assert [name for name, _ in runs_named(["g", "h"])] == [*both, "h-lr=1"]
     # A run with runs below it is itself.
     Path("g/recipe.json").touch()
     assert runs_named(["g"]) == [("g", "g")]

@@ -63,6 +63,11 @@ train.py tiny --momentum 1 | --momentum 1.0 must lie in [0, 1)
 train.py tiny --beta 0.1 | --beta 0.1 needs --init
 train.py tiny --lora-alpha 1 | --lora-alpha means nothing without --lora-rank
 train.py tiny --muon-lr-scale 9 | --muon-lr-scale means nothing without --optimizer muon
+train.py tiny --clip 0.1,0.1 | --clip means nothing without --minibatches
+train.py tiny --decay-ratio 0.1 | --decay-ratio means nothing without --schedule
+train.py tiny --momentum 0.5 | --momentum means nothing without --optimizer sgd
+train.py tiny --optimizer sgd --betas 0.9,0.9 | --betas means nothing without --optimizer adamw
+train.py tiny --eval-every 0 --eval-from 2 | --eval-from means nothing without --eval-every
 train.py tiny --lora-projections q_proj | --lora-projections means nothing without --lora-rank
 train.py tiny --eval-k 0,8 | --eval-k 0 must be above 0
 train.py tiny --eval-every 1 --eval-prompts 0 | --eval-prompts 0 must be above 0

@@ -80,7 +80,7 @@ GAP = re.compile(
 SEPARATES = re.compile(r"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$")
 # (1,100) may be a pair, and 0.333... has more digits.
 UNSURE = re.compile(
-    r"(?s:.*=)?[ $]*(?:\\left)?[([][-+]?[0-9]{1,3}(?:,[1-9][0-9]{2})+(?:\\right)?[)\]][ .$]*$"
+    r"(?s:.*=)?[ $]*(?:\\left)?[([](?:[-+−] ?)?[0-9]{1,3}(?:,[1-9][0-9]{2})+(?:\\right)?[])][ .$]*$"
     r"|(?s:.*)[0-9]\.[0-9]+ ?\.\."
 )
 SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")

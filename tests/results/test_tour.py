@@ -6,7 +6,7 @@ import pytest
 
 from maxrl import minimal
 from maxrl.system.files import read_json
-from results.lab.data import kept_tests
+from results.lab.data import kept
 from tests import ROOT
 
 CELLS = read_json(ROOT / "results/tour.ipynb")["cells"]
@@ -45,9 +45,9 @@ def test_what_the_methods_make_of_a_seed():
     """Every number of training is that of seed 0 in the study of five seeds."""
     (cell,) = [cell for cell in CODE if "minimal.main" in "".join(cell["source"])]
     found = re.findall(r"step (\d+): pass rate (\S+), (\d+) of 100", printed_by(cell))
-    study = kept_tests("minimal")["results.json"]
-    kept = [line for method in ("rloo", "grpo", "maxrl") for line in study[method][0]]
-    assert [list(map(float, line)) for line in found] == kept
+    study = kept("minimal", "tests")["results.json"]
+    lines = [line for method in ("rloo", "grpo", "maxrl") for line in study[method][0]]
+    assert [list(map(float, line)) for line in found] == lines
 
 
 def test_its_links_lead_somewhere():

@@ -126,7 +126,7 @@ def test_paths_that_end_alike_are_rows_of_their_own():
     assert runs_named(paths[:1] * 2) == [("step-000100", paths[0])] * 2
 
 
-def test_a_row_of_runs_that_differ_says_so(recwarn):
+def test_a_row_of_runs_that_differ_says_so(recwarn, in_a_directory_of_its_own):
     """In more than the seed, in how far they are, or not at all."""
     for name, options in {"a": {}, "b": {"seed": 1}, "c": {"seed": 1, "lr": 0.1}}.items():
         for step in (2, 4):

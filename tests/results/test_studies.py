@@ -22,6 +22,8 @@ PAGES = {
     for study in lab.STUDIES
     if hasattr(lab.load(study), "tables")
 } | {"comparison": [RESULTS / "README.md", ROOT / "README.md"]}
+# Studies whose pages leave no row of a table out.
+WHOLE = ("maze13_end", "tail")
 # Tables of settings and verdicts, without a measured number.
 SETTINGS = ("| paper | claim |", "| expected | found |")
 # What a study has by these names, and what scripts are started by.
@@ -55,6 +57,7 @@ def test_the_tables_of_a_study(study):
         for table in shown:
             whole = [one for one in known if one[0] == table[0] and set(table) <= set(one)]
             assert whole, (page, table[0])
+            assert study not in WHOLE or any(set(one) == set(table) for one in whole), table[0]
 
 
 def test_the_whole_comparison_is_shown():
@@ -65,11 +68,15 @@ def test_the_whole_comparison_is_shown():
     assert whole in studies and at_one_try in studies
     page = (ROOT / "README.md").read_text()
     assert front in tables(page)
-    assert any(row.startswith("| 13x13 mazes, GRPO with KL |") for row in front)
-    known = "".join(sum([whole, front, at_one_try, *tables(lab.tables_of("maze13"))], []))
-    section = page.partition("## Results")[2].partition("\n## ")[0]
-    said = re.findall(r"\.\d{3}", re.sub(r"(?m)^[|!].*$", "", section))
-    assert set(said) <= {*re.findall(r"\.\d{3}", known)}
+    assert any("GRPO with KL" in row for row in front)
+    # Of a number in a sentence the digits stand in a table, whole or rounded to two.
+    shown = [whole, front, at_one_try, *tables(lab.tables_of("maze13_end"))]
+    known = re.findall(r"\d*\.\d+", "".join(sum(shown, [])))
+    known = {f"{float(value):.{digits}f}"[-1 - digits :] for value in known for digits in (2, 3)}
+    section = page.partition("## Results")[2].partition("The first test maze")[0]
+    said = re.findall(r"\.\d{2,3}", re.sub(r"(?m)^[|!].*$", "", section))
+    # A model's parameters in millions, and the penalty.
+    assert said and set(said) <= known | {".66", ".04"}
 
 
 @pytest.mark.parametrize("study", [name for name in lab.STUDIES if name != "comparison"])

@@ -6,12 +6,12 @@
 
 NAME=PATH names a row of the table; several checkpoints (seeds) of one NAME are one row, and a
 grid's folder is all of its runs. It works under torchrun too. The prompts are the --split of the
-task that the checkpoints were trained on, or of --task. Sampling is that of the evaluations in
-its training (--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is
-exact, and top-1 accuracy is added. best@k, the expected best reward of k samples, is added where
-rewards are not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose responses end in
-an answer gets a column maj@n: is the most frequent of n answers right? Where several answers can be
-right, distinct@n counts the different right ones.
+task that the checkpoints were trained on, or of --task. Sampling is that of the evaluations in the
+first one's training (--eval-temperature, --eval-top-p), and the table says both. A classifier's
+pass@k is exact, and top-1 accuracy is added. best@k, the expected best reward of k samples, is
+added where rewards are not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose
+responses end in an answer gets a column maj@n: is the most frequent of n answers right? Where
+several answers can be right, distinct@n counts the different right ones.
 """
 
 import argparse

@@ -154,6 +154,9 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
             if fields.setdefault(name, value) != value and name not in given:
                 values = f"{typed(fields[name]) or 'none'} and {typed(value) or 'none'}"
                 different[f"--{dashed(name)}"] = values
+    if "reward" in given:
+        # The weights are those of these functions.
+        fields["reward"] = tuple(given["reward"])
     if different:
         said = ", ".join(f"{option} {values}" for option, values in different.items())
         raise UsageError(

@@ -146,6 +146,8 @@ def load(cfg: Config, split: str) -> Task:
 
 def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -> None:
     """Warn of prompts that do not get the model's chat template, and of those that have it."""
+    if task.vocabulary:
+        return
     prompts = [task[i].prompt for i in range(len(task))]
     if not tokenizer.chat_template:
         messages = any(isinstance(prompt, list) for prompt in prompts)

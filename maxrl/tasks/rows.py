@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -77,12 +76,18 @@ def check_apart(named: Mapping[str, str | Sequence[dict]], split: str, files: li
         # What is wrong with the files of the other split is said where they are read.
         with contextlib.suppress(FileNotFoundError):
             theirs = data_files(data, other)
-        for file, their in itertools.product(files, theirs):
-            if file.resolve() == their.resolve():
-                raise FileNotFoundError(
-                    f"{split} and {other} both read {file.resolve()}: name files or folders apart"
-                )
-            if file.stat().st_size == their.stat().st_size and checksum(file) == checksum(their):
+        shared = {file.resolve() for file in files} & {file.resolve() for file in theirs}
+        if shared:
+            raise FileNotFoundError(
+                f"{split} and {other} both read {min(shared)}: name files or folders apart"
+            )
+        sizes: dict[int, list[Path]] = {}
+        for file in files:
+            sizes.setdefault(file.stat().st_size, []).append(file)
+        for their in theirs:
+            # Only files of one size are read.
+            same = sizes.get(their.stat().st_size, [])
+            for file in [file for file in same if checksum(file) == checksum(their)]:
                 raise FileNotFoundError(
                     f"{split} reads {file} and {other} a copy of it, {their}: name one file for "
                     "both if that is meant"

@@ -70,6 +70,7 @@ cut plain | --zero-reward-at-limit true | {"zero_reward_at_limit": true}
 cut plain | --zero-reward-at-limit false | {"zero_reward_at_limit": false}
 other plain | | {"zero_reward_at_limit": false}
 one uneven | --reward judges.py:up | {"reward_weights": []}
+one uneven | --reward judges.py:up,judges.py:half | {"reward_weights": [1, 0]}
 both none | --reward judges.py:up,judges.py:half | {"reward_weights": []}
 uneven both | --reward judges.py:up,judges.py:half --reward-weights 0,1 | {"reward_weights": [0, 1]}
 cut plain | | --zero-reward-at-limit

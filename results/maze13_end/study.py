@@ -32,6 +32,7 @@ METHODS = {
     "rounds16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
     "grpo32": "--estimator grpo --prompts 32 --rollouts 32",
+    "grpo32x16-k3.04": "--estimator grpo --prompts 32 --rollouts 16 --beta .04",
     "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
     "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
     "rloo": "--estimator rloo --prompts 16 --rollouts 32",
@@ -52,6 +53,8 @@ PAIRS = [
     ("rounds16", "maxrl"),
     ("rounds16", PENALISED),
     ("rounds32", "grpo32"),
+    ("rounds32", PENALISED),
+    ("rounds32", "grpo32x16-k3.04"),
     ("maxrl-n128", "grpo-n128"),
     ("rounds32", "dapo"),
     ("rounds32", "ada"),
@@ -114,9 +117,10 @@ def best_saved(name: str) -> int:
 
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
-UNSEARCHED |= {"maxrl-k3.04": PENALISED}
+UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
 # {method: rate} by pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "maxrl-k3.04": "2e-4"}
+BEST |= {"rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 # Would a higher temperature alone bring lost answers back? On validation mazes.
@@ -318,6 +322,7 @@ DRAWN = {
     "grpo-k3.04": ("GRPO, KL .04, forward (k3)", penalised({}, "grpo")),
     "maxrl-k3.04": ("MaxRL, KL .04, forward (k3)", penalised({}, "maxrl")),
     "grpo-k2.04": ("GRPO, KL .04, reverse (k2)", penalised({}, "dr_grpo")),
+    "rounds16": ("MaxRL in rounds, 16 prompts", {"like": "rare"}),
     "rounds32": ("MaxRL in rounds, 32 prompts", {"like": "rounds"}),
     "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),
 }

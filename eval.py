@@ -4,14 +4,14 @@
     python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024
     python eval.py runs/imagenet-maxrl --split validation --k 1,16,128
 
-NAME=PATH names a row of the table; several checkpoints (seeds) of one NAME are one row, and a
-grid's folder is all of its runs. It works under torchrun too. The prompts are the --split of the
-task that the checkpoints were trained on, or of --task. Sampling is that of the evaluations in the
-first one's training (--eval-temperature, --eval-top-p), and the table says both. A classifier's
-pass@k is exact, and top-1 accuracy is added. best@k, the expected best reward of k samples, is
-added where rewards are not 0 or 1; there pass@k is that of a reward of exactly 1. A task whose
-responses end in an answer gets a column maj@n: is the most frequent of n answers right? Where
-several answers can be right, distinct@n counts the different right ones.
+NAME=PATH names a row of the table. Several checkpoints (seeds) with one NAME form one row, and a
+grid's folder stands for all of its runs. The script works under torchrun too. The prompts are the
+--split of the task that the checkpoints were trained on, or of --task. Responses are sampled as in
+the evaluations during the first checkpoint's training (--eval-temperature, --eval-top-p), and the
+table says both. For a classifier, pass@k is exact, and top-1 accuracy is added. Where rewards are
+not 0 or 1, best@k, the expected best reward of k samples, is added, and pass@k counts rewards of
+exactly 1. A task whose responses end in an answer gets a column maj@n: is the most frequent of n
+answers right? Where several answers can be right, distinct@n counts the different right ones.
 """
 
 import argparse
@@ -93,7 +93,9 @@ def check(args: argparse.Namespace):
         raise UsageError(f"--against {args.against} is not one of the rows {rows}")
     for name, path in args.checkpoints:
         if args.checkpoints.count((name, path)) > 1:
-            raise UsageError(f"{path} is given twice as {name}: seeds are several checkpoints")
+            raise UsageError(
+                f"{path} is given twice as {name}: each seed must be a different checkpoint"
+            )
         checkpoint.check_intact(path)
     for name in dict.fromkeys(names):
         evaluation_options.check_row(name, [path for n, path in args.checkpoints if n == name])
@@ -118,7 +120,8 @@ def check_task(args: argparse.Namespace, asked: Asked, task: Task):
 @torch.no_grad()
 def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
-    rank, world, device = distributed.setup(asked.cfg.device)
+    # A rank whose prompts have short responses, or which has none, may wait for days.
+    rank, world, device = distributed.setup(asked.cfg.device, hours=24 * 30)
     task, judge = evaluation_options.find_task(asked)
     check_task(args, asked, task)
     guess = guesses(args, asked, task)
@@ -169,7 +172,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
 
 def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
     """Return the counts of right samples of a checkpoint, or a classifier's exact pass rates."""
-    # It is gone before the next row's is loaded.
+    # This policy is freed before that of the next row is loaded.
     policy: Any = build.policy_from(asked.of(path), task, None, path, device)
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
@@ -207,9 +210,9 @@ def show_tokens(bar: tqdm, where: str):
 
 
 def leave_out(rows: list[dict], guess: dict) -> list[int]:
-    """Take the prompts that a row has no verdict on (a count of -1) out of all rows and guesses.
+    """Remove prompts on which a row has no verdict (a count of -1) from all rows and guesses.
 
-    The rows stay paired over prompts. Returns the indices of these prompts.
+    The rows thus stay paired over prompts. Returns the indices of the removed prompts.
     """
     counts = np.array([row["counts"] for row in rows])
     judged = (counts >= 0).all(0)
@@ -228,10 +231,10 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
 
 
 def guesses(args, asked: Asked, task: Task) -> dict[str, Any]:
-    """Return the pass rate of a guess at each prompt; nothing where the task does not know it.
+    """Return a guess's pass rate on each prompt, or no pass rates if the task does not know them.
 
-    Where a guess may have other rewards than 0 and 1, also its best@k. UsageError if the task's
-    code fails or says something else.
+    If a guess may get rewards other than 0 and 1, its best@k is returned too. UsageError if the
+    task's code fails or returns something else.
     """
     if task.classes:
         return {"guess": [1 / len(task.classes)] * args.prompts}
@@ -267,7 +270,7 @@ def main(arguments: list[str]):
     try:
         write_files(args, results | drawn, drawn)
     finally:
-        # Whatever became of the files. It comes last, as its reader may have gone.
+        # Printed even if the files could not be written, and last because its reader may have gone.
         table.print_table(results, args.k, args.against)
         table.print_rewards(results)
         table.print_faults(results)

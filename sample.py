@@ -44,10 +44,11 @@ def side_by_side(texts: list[str]) -> str:
 
 
 def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[str]:
-    """Return the best and the worst rollout of one model, a right and a wrong one if it has both,
-    or the first rollout of each of several.
+    """Return one model's best and worst rollout, or the first rollout of each of several models.
 
-    groups  of each model: the rollouts of one prompt and their rewards, (N,)
+    The best and the worst are a right and a wrong one if the model has both.
+
+    groups  for each model, the rollouts of one prompt and their rewards (N,)
     """
     if len(groups) > 1:
         texts = []
@@ -61,7 +62,7 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
 
 
 def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]) -> str:
-    """Return rollout i of a prompt, below its reward unless all are 0 or 1."""
+    """Return rollout i of a prompt as text, below its reward unless all rewards are 0 or 1."""
     text = show(rollouts.text(0, i))
     if ((rewards == 0) | (rewards == 1)).all():
         return text

@@ -3,15 +3,16 @@ On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
 The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts, with rewards r_i of 0
 or 1. The gradient is the sum of A_i grad log m(z_i) over all rollouts i, divided by the number of
-response tokens as in Appendix F, or by what the recipe names instead (maxrl/learning/losses.py).
-These methods differ in the formula of A_i alone (maxrl/advantages/formulas.py):
+response tokens as in Appendix F, or by another divisor if the recipe names one
+(maxrl/learning/losses.py). The methods differ only in the formula for A_i
+(maxrl/advantages/formulas.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
-2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.
-3. rloo             A_i = r_i - mean of the others. The same without this factor.
-4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
-5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p, at most N - 1: this
-                    approximates the gradient of log p by the terms up to order N - 1.
+2. reinforce_mean   A_i = r_i - mean. The baseline removes noise but adds a factor (N - 1) / N.
+3. rloo             A_i = r_i - mean of the others. The same, but without this factor.
+4. grpo             A_i = (r_i - mean) / std. A prompt's weight is about 1 / sqrt(p (1 - p)).
+5. maxrl            A_i = (r_i - mean) / mean. A prompt's weight is nearly 1 / p and at most N - 1:
+                    this approximates the gradient of log p by its terms up to order N - 1.
 """
 
 import math
@@ -53,18 +54,18 @@ def train(
     policy: Learner,
     optimizer: Optimizer,
 ) -> None:
-    """Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
+    """Run Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
 
     cfg         the resolved recipe
     run         the run directory, which this process has locked
     task        the training prompts
     validation  the prompts of evaluations, or None
     judge       judge(examples, rollouts) gives the rewards (P_local, N)
-    eval_judge  those in evaluations
+    eval_judge  gives the rewards in evaluations
     policy      makes the rollouts and their gradients
-    optimizer   over the policy's parameters
+    optimizer   updates the policy's parameters
 
-    The result is in the run directory. Raises UsageError or RewardError, each with one sentence.
+    Results go to the run directory. Raises UsageError or RewardError with a one-sentence message.
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger(run, first_step)
@@ -89,7 +90,7 @@ def train(
             # Sums over ranks are collectives, so every rank reports and evaluates.
             evaluated = evaluate_if_due(cfg, step, policy, validation, eval_judge)
             metrics = logger.report(policy, examples, sampled, judge, stats, evaluated)
-            # A signal to one rank saves and stops all of them, here and not before.
+            # If one rank has received a signal, all ranks save and stop, but only here.
             if run.ends(step, metrics, policy, optimizer, logger):
                 break
     logger.say(*banner.closing(run))
@@ -116,7 +117,7 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Whether any rollout of any rank has an advantage; [None] takes all of them.
+        # Is any rollout's advantage on any rank not 0? Indexing with None takes all rollouts.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)
@@ -137,16 +138,16 @@ def update(
     totals: Totals,
     step: int,
 ) -> Metrics:
-    """One optimizer step with the gradients of policy.backward, unless they are not finite.
+    """Take one optimizer step with the gradients of policy.backward, unless they are not finite.
 
-    totals  what policy.backward returned, and "signal": whether a rollout has an advantage
-    step    which step of the run it is: the learning rate depends on it
+    totals  what policy.backward returned, plus "signal": whether a rollout's advantage is not 0
+    step    the step of the run, on which the learning rate depends
 
     Returns the statistics of this update, the same on all ranks.
     """
-    # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
-    # the size of recent gradients. Clipping leaves the relative weights of an update's prompts as
-    # they are.
+    # MaxRL's advantages can be as large as N - 1, but its steps are not that much longer, because
+    # Adam divides by the size of recent gradients. Clipping does not change the relative weights of
+    # an update's prompts.
     norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     totals.highest("grad_norm", sharding.unsharded(norm))
     # The one wait for the device. The statistics are the same on all ranks, so either all of them
@@ -166,8 +167,8 @@ def update(
 
 def moves(cfg: Config, policy: Learner, stats: Metrics) -> bool:
     """Return whether an update with a finite gradient moves the weights."""
-    # Without a verdict on any rank this count is 0. Weight decay and momentum would move weights
-    # that nothing has been said about.
+    # This count is 0 if no rank has a verdict. Weight decay and momentum would then move the
+    # weights although no verdict has said anything about them.
     judged = stats[policy.items] > 0
     # Muon takes no step without a gradient, see `set_rates`.
     at_rest = cfg.optimizer == "muon" and stats["grad_norm"] == 0

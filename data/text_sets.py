@@ -41,7 +41,7 @@ def download(source: Source, folder: Path) -> Path:
     file = folder / f"{source.name}{Path(source.url).suffix}"
     if file.exists() and source.sha256 in ("", checksum(file)):
         return file
-    by_hand = f"fetch {source.url} by hand and name the file with --source"
+    by_hand = f"fetch {source.url} by hand and name the file with --source, or --test (--help)"
     try:
         # The limit is on the seconds without an answer.
         with urllib.request.urlopen(source.url, timeout=30) as answer:

@@ -1,9 +1,9 @@
 """MaxRL in one file: a transformer with random weights learns to add, told only right or wrong.
 
-A prompt is two digits and the right response is their sum: to 4 7 it is 1 1. Each step is one of
-Algorithm 1 in arXiv 2602.02710: draw N responses to each of P prompts, judge them, and raise the
-log-probability of each response in proportion to its advantage. Three methods differ in this
-advantage alone:
+A prompt is two digits, and the right response is their sum: 1 1 for the prompt 4 7. Each step is a
+step of Algorithm 1 in arXiv 2602.02710: draw N responses to each of P prompts, judge them, and
+raise the log-probability of each response in proportion to its advantage. The three methods differ
+only in this advantage:
 
     python -m maxrl.minimal maxrl        or grpo, or rloo; half a minute on one core
 """
@@ -54,7 +54,7 @@ def sample(model: nn.Module, prompts: Tensor) -> Tensor:
     tokens = prompts
     for _ in range(2):
         logits = model(tokens)[:, -1]  # (B, V)
-        # Temperature 1 and all tokens: the gradient is right only for draws from m itself.
+        # The gradient is right only for draws from m itself: temperature 1, and no token excluded.
         probabilities = logits.softmax(dim=-1)  # (B, V)
         token = torch.multinomial(probabilities, 1)  # (B, 1)
         tokens = torch.cat([tokens, token], dim=1)
@@ -64,7 +64,7 @@ def sample(model: nn.Module, prompts: Tensor) -> Tensor:
 def log_probs(model: nn.Module, prompts: Tensor, responses: Tensor) -> Tensor:
     """log m(z | x) (B,) of responses z (B, 2) to prompts x (B, 2)."""
     tokens = torch.cat([prompts, responses], dim=1)  # (B, 4)
-    # Each token is predicted at the place before it: those of z at the places 1 and 2.
+    # Each token is predicted at the position before it: the tokens of z at positions 1 and 2.
     logits = model(tokens)[:, 1:3]  # (B, 2, V)
     log_m = logits.log_softmax(dim=-1)  # (B, 2, V)
     chosen = log_m.gather(2, responses.unsqueeze(2))  # (B, 2, 1)
@@ -80,14 +80,14 @@ def advantages(rewards: Tensor, method: str) -> Tensor:
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N, an estimate of p
     std = rewards.std(dim=1, keepdim=True)  # (P, 1)
-    # Whatever is subtracted takes noise away; what it is divided by sets the weight.
+    # Subtracting the mean takes noise away; the divisor sets the weight w(p).
     centered = rewards - mean  # (P, N)
     return {
-        # w(p) = 1. The factor makes it the reward minus the mean of the N - 1 others.
+        # w(p) = 1. The factor turns this into the reward minus the mean of the N - 1 others.
         "rloo": centered * N / (N - 1),
-        # w(p) = 1 / sqrt(p (1 - p)). With K = 0 or N this is 0 / 0 but for the 1e-6.
+        # w(p) = 1 / sqrt(p (1 - p)). The 1e-6 prevents 0 / 0 if K is 0 or N.
         "grpo": centered / (std + 1e-6),
-        # w(p) = 1 / p. With K = 0 this is 0 / 0 but for the clamp.
+        # w(p) = 1 / p. The clamp prevents 0 / 0 if K is 0.
         "maxrl": centered / mean.clamp(min=1 / N),
     }[method]
 
@@ -104,7 +104,7 @@ def train(method: str):
     model = Transformer()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     for step in range(1, STEPS + 1):
-        # A prompt's N rollouts are N rows, one after another, so that a view is (P, N).
+        # The N rollouts of a prompt are N consecutive rows, so that view(P, N) groups them.
         chosen = torch.randperm(len(PROMPTS))[:P]  # (P,)
         rows = chosen.repeat_interleave(N)  # (B,)
         prompts = PROMPTS[rows]  # (B, 2)

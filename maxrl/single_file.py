@@ -102,7 +102,7 @@ class Layer(nn.Module):
         q = rotate(q, *rotation)
         k = rotate(k, *rotation)
         kv = torch.stack([k, v])  # (2, B, Hk, L, D)
-        # Tokens are not run again when a later one sees them.
+        # Earlier tokens are not run again: later ones attend to their stored keys and values.
         if past is not None:
             kv = torch.cat([past, kv], dim=3)  # (2, B, Hk, S + L, D)
         h = F.scaled_dot_product_attention(q, *kv, attn_mask=mask, enable_gqa=True)
@@ -133,7 +133,7 @@ class Transformer(nn.Module):
         self.radians = c.rope_theta**-exponents  # (D / 2,)
 
     def forward(self, tokens, past, is_token):
-        """Run tokens (B, L) after S others: the states (B, L, E), and the next call's `past`.
+        """Run tokens (B, L) after S others; return states (B, L, E) and `past` for the next call.
 
         past      each layer's keys and values (2, B, Hk, S, D); empty at first
         is_token  which of the S are tokens, not padding (B, S)
@@ -196,16 +196,16 @@ def save(model, source, folder):
 
 
 def padded(rows):
-    """Rows of any lengths, padded on the right, and which places are tokens: (B, L) both."""
+    """Rows of any lengths, padded on the right, and a mask that is True for tokens, both (B, L)."""
     tensors = [torch.tensor(row) for row in rows]
-    # No token has the id -1, so this padding cannot be taken for one.
+    # No token has the id -1, so padding cannot be mistaken for a token.
     tokens = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=-1)
     return tokens.clamp(min=0), tokens >= 0
 
 
 def encode(model, prompts, n):
-    """Run P prompts once for n rows of each: `past`, `is_token` and their last tokens (B, 1)."""
-    # The last token of a prompt is left for the next call, whose logits are the first needed.
+    """Run P prompts once for n rows each; return `past`, `is_token` and the last tokens (B, 1)."""
+    # The last token of a prompt is left for the next call, which gives the first logits needed.
     most = [prompt[:-1] for prompt in prompts]
     last = [prompt[-1:] for prompt in prompts]
     # No token sees a later one, so padding on the right changes nothing.
@@ -258,14 +258,14 @@ def advantages(rewards, method):
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
     std = rewards.std(dim=1, keepdim=True)  # (P, 1)
     centered = rewards - mean  # (P, N)
-    # On average a prompt with pass rate p adds w(p) grad p to the gradient. The weights are those
-    # of many rollouts (Table 2); with N of them MaxRL's is Eq. 6 with T = N - 1.
+    # On average, a prompt with pass rate p adds w(p) grad p to the gradient. The weights below are
+    # those for many rollouts (Table 2); for N rollouts, MaxRL's is that of Eq. 6 with T = N - 1.
     return {
-        # w(p) = 1. The factor makes it the reward minus the mean of the N - 1 others.
+        # w(p) = 1. The factor turns this into the reward minus the mean of the N - 1 others.
         "rloo": centered * n / (n - 1),
-        # w(p) = 1 / sqrt(p (1 - p)). With K = 0 or N this is 0 / 0 but for the 1e-6.
+        # w(p) = 1 / sqrt(p (1 - p)). The 1e-6 prevents 0 / 0 if K is 0 or N.
         "grpo": centered / (std + 1e-6),
-        # w(p) = 1 / p. With K = 0 this is 0 / 0 but for the clamp.
+        # w(p) = 1 / p. The clamp prevents 0 / 0 if K is 0.
         "maxrl": centered / mean.clamp(min=1 / n),
     }[method]
 

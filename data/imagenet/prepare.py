@@ -83,6 +83,12 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
     short = min(image.size)
     if image.format == "JPEG" and image.mode in ("RGB", "L") and short <= size:
         return data
+    if image.mode[0] in "IF":
+        # Of these Pillow makes white or black ones.
+        raise DataError(f"has pixels of more than 8 bits (mode {image.mode}): convert it")
+    if image.has_transparency_data:
+        page = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(page, image.convert("RGBA"))
     image = image.convert("RGB")
     if short > size:
         sides = [round(side * size / short) for side in image.size]
@@ -100,6 +106,8 @@ def convert(size: int, quality: int, row: Row) -> tuple[bytes, int]:
         return to_jpeg(data, size, quality), label
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
         name = "a parquet row" if isinstance(image, bytes) else image
+        if isinstance(error, DataError):
+            raise DataError(f"{name} {error}") from None
         raise DataError(f"{name} is no image ({type(error).__name__}): remove it") from None
 
 

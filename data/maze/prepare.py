@@ -83,7 +83,12 @@ def mazes_of(file: Path, size: int) -> np.ndarray:
                 "start at the upper left to its goal: --size N is the number of squares on a side"
             )
         found.append(walls)
-    return pack_squares(np.array(found))
+    packed = pack_squares(np.array(found))
+    # A maze that stood in two splits would be learned before it is asked.
+    distinct = dict.fromkeys(row.tobytes() for row in packed)
+    if len(distinct) < len(packed):
+        print(f"left out {len(packed) - len(distinct):,} mazes that {file} has more than once")
+    return np.frombuffer(b"".join(distinct), np.uint8).reshape(-1, packed.shape[1])
 
 
 def walls_of(row: dict, size: int) -> np.ndarray:

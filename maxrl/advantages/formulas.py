@@ -1,9 +1,9 @@
 """Advantages: the whole difference between REINFORCE, RLOO, GRPO and MaxRL is on this page.
 
-One prompt, pass rate p, N rollouts z_i with rewards r_i in {0, 1}, K = sum_i r_i of them successes.
-An estimator is a rule that gives each rollout an advantage A_i; its gradient is
-(1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8). Its expectation is w(p) grad p: the weight
-w(p) says which prompts an estimator cares about.
+Take one prompt with pass rate p and N rollouts z_i with rewards r_i in {0, 1}, of which
+K = sum_i r_i are successes. An estimator is a rule that gives each rollout an advantage A_i; its
+gradient is (1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8). The expectation of this gradient
+is w(p) grad p: the weight w(p) says which prompts an estimator cares about.
     maximum likelihood  log p = -sum_{k>=1} (1-p)^k / k  weight 1/p: the hard prompts count
     reinforcement       p - 1, its term of k = 1         weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
@@ -33,12 +33,13 @@ failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has ord
   differential_   grpo - gamma l_i if r_i = 1,    none: depends on l_i too      any       refused
     smoothing     grpo + gamma l_i otherwise
   supervised      1                               none: rollouts are given      any       1
-c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), c one
-from all rollouts but a success and a failure, and q_i an estimate of (1-p)^(k-1). l_i is the mean
-log-probability of the rollout's tokens.
-* any, + 0 or more with thresholds=True: the estimator at every threshold of the reward, with the
-weight w(p_t) at threshold t (thresholds.py). Eq. (10) is not exact there: above the largest reward
-of a group no rollout passes, and it gives -1 up to a top that nobody knows.
+c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), c is
+one from all rollouts except a success and a failure, and q_i is an estimate of (1-p)^(k-1). l_i is
+the mean log-probability of the rollout's tokens.
+With thresholds=True, rows with * take any rewards, and rows with + take rewards of 0 or more: the
+estimator is applied at every threshold of the reward, with the weight w(p_t) at threshold t
+(thresholds.py). Eq. (10) is not exact there: above the largest reward of a group no rollout passes,
+and it gives -1 at every threshold up to a top that nobody knows.
 
 No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1 (of
 rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
@@ -160,11 +161,11 @@ def maxrl(rewards: Tensor) -> Tensor:
 def tailrl(rewards: Tensor) -> Tensor:
     """Algorithm 1 at every threshold of the reward (thresholds.py), by one sort and one sum.
 
-    TailRL (Ramasubramanian et al. 2026). Weight w_{N-1} at every threshold, and on rewards of 0 and
-    1, where it is Algorithm 1. Equal rewards have advantage 0, and a constant added to the rewards
-    of a group changes nothing.
+    TailRL (Ramasubramanian et al. 2026). Weight w_{N-1} at every threshold, and also on rewards of
+    0 and 1, where this is Algorithm 1. A group of equal rewards has advantages of 0, and adding a
+    constant to the rewards of a group changes nothing.
     """
-    # As in Algorithm 1 here.
+    # A single rollout is treated as in `maxrl`.
     if rewards.shape[1] == 1:
         return rewards
     N = rewards.shape[1]
@@ -206,10 +207,10 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
-    Not in the paper. Exact because the baseline b and c_T know nothing of rollout i. With S_i =
-    grad log m(z_i), E[(r_i - b) S_i] is grad p if the others, and so b and c_T, are fixed. Over the
-    others the expectation of c_T is w_T. Groups with K = 0 or K = N get exactly 0, so skipping them
-    costs nothing.
+    Not in the paper. It is exact because the baseline b and c_T do not depend on rollout i. Let S_i
+    be grad log m(z_i). If the other rollouts, and hence b and c_T, are fixed, E[(r_i - b) S_i] is
+    grad p; the expectation of c_T over the others is w_T. Groups with K = 0 or K = N get exactly 0,
+    so skipping them costs nothing.
 
     order  T, 1 <= T <= N
     """
@@ -223,9 +224,9 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
 def maxrl_leave_two_out(rewards: Tensor, order: int) -> Tensor:
     """A_i = mean over the others j of (r_i - r_j) c_T(failures among the rest). Weight w_T.
 
-    The advantages of a group add up to 0, as with MaxPO's baseline (arXiv 2606.06080). Exact
-    because E[(r_i - r_j) S_i] is grad p, whatever the other N - 2 rollouts are, and c_T knows only
-    these. T = 1 is RLOO and T = N - 1 is Algorithm 1, which shows the order of that.
+    The advantages of a group add up to 0, as with MaxPO's baseline (arXiv 2606.06080). It is exact
+    because E[(r_i - r_j) S_i] is grad p, whatever the other N - 2 rollouts are, and c_T depends on
+    these alone. T = 1 is RLOO, and T = N - 1 is Algorithm 1, which therefore has order N - 1.
 
     order  T, 1 <= T < N
     """
@@ -244,10 +245,10 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 
     The majority is 1 if more than half of the other rollouts succeed, else 0.
 
-    Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
-    the rarer outcome of a group has an advantage: its successes if K < N/2, its failures if
-    K > (N+1)/2, and all rollouts if K is N/2 or (N+1)/2. Rollouts with the commoner outcome are not
-    trained on.
+    Not in the paper. It is exact for the same reason as maxrl_order: the majority does not depend
+    on rollout i either. Only the rarer outcome of a group has advantages other than 0: its
+    successes if K < N/2, its failures if K > (N+1)/2, and all rollouts if K is N/2 or (N+1)/2.
+    Rollouts with the commoner outcome are not trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """

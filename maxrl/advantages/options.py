@@ -11,11 +11,11 @@ from maxrl.system.errors import UsageError, refusing
 
 
 def estimator_options(cfg: Any, rollouts: Any = None) -> dict:
-    """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
+    """Return the recipe's estimator options, and what the estimator must know about the rollouts.
 
-    rollouts  of a step; mean_log_probs() gives a value for each (P_local, N)
+    rollouts  of a step; mean_log_probs() gives a value for each of them, (P_local, N)
 
-    Without rollouts that is the value for one group of zeros. An unknown estimator has no options;
+    Without rollouts, the values are zeros for a single group. An unknown estimator has no options;
     check_estimation refuses it.
     """
     options = dict(cfg.estimator_options)

@@ -39,11 +39,11 @@ def estimator(
     rounds    whether its weight from N rollouts is w_N for every N and a group without a success
               gets exactly 0, so that prompts may be sampled in rounds (maxrl/learning/rounds.py)
     count     its option that is an int from 1 to N; with it, rewards must be binary
-    thresholds  of a binary one the rewards that thresholds=True allows (thresholds.py): "any" if it
-              gives 0 to a group in which all succeed, else "nonnegative"; "" for none
+    thresholds  for a binary estimator, the rewards that thresholds=True allows (thresholds.py):
+              "any" if it gives 0 to a group in which all succeed, else "nonnegative"; "" for none
     registry  to register in
 
-    The formula gets known options and finite rewards (P, N), in float64 if they came so.
+    The formula gets known options and finite rewards (P, N), in float64 if they were given so.
     """
 
     if {takes, thresholds} - {"any", "binary", "nonnegative", ""}:
@@ -83,18 +83,26 @@ def estimator(
 
 
 def registered(registry: dict, name: str, rule):
-    """Put a rule into the registry, and return it; ValueError if another module has its name."""
-    if registry.setdefault(name, rule).__module__ != rule.__module__:
+    """Put a rule into the registry, and return it; ValueError if another file has its name."""
+    there = registry.setdefault(name, rule)
+    # A file may be imported under two names, and a cell of a notebook is a file.
+    if there.__module__ != rule.__module__ and written_in(there) != written_in(rule):
         raise ValueError(f"an estimator is called {name} already: choose another name")
     registry[name] = rule
     return rule
 
 
+def written_in(rule) -> str:
+    """Return the file of an estimator's code, or its module where it is no Python function."""
+    code = getattr(inspect.unwrap(rule), "__code__", None)
+    return code.co_filename if code else rule.__module__
+
+
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
     """Advantages (P, N) of rewards that are NaN where there is no rollout or no verdict.
 
-    A group with n rewards gets the advantages of n rollouts times N / n, so that their mean over N
-    equals that over n. The others get 0.
+    A group with n rewards gets the advantages of n rollouts, multiplied by N / n so that their mean
+    over N equals the mean of the unscaled ones over n. Rollouts without a reward get 0.
     """
     N = rewards.shape[1]
     judged = ~rewards.isnan()  # (P, N)
@@ -109,7 +117,7 @@ def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
 
 
 def of_rollouts(options: dict, rewards: Tensor, chosen, shape) -> dict:
-    """Return the options; of a tensor with a value for every reward the chosen ones, in a shape."""
+    """Return the options; a tensor with one value per reward is cut to `chosen` and reshaped."""
     some = dict(options)
     for name, value in options.items():
         if isinstance(value, Tensor) and value.shape == rewards.shape:
@@ -118,7 +126,7 @@ def of_rollouts(options: dict, rewards: Tensor, chosen, shape) -> dict:
 
 
 def by_group(rewards, group_ids, rule, **options) -> Tensor:
-    """Return advantages (B,) of rewards (B,), as trainers have them that do not keep (P, N).
+    """Return advantages (B,) of rewards (B,), for trainers that do not keep rewards as (P, N).
 
     rewards    (B,), rollouts of any prompts in any order; NaN (None in a list) for one without a
                verdict

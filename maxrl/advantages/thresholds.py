@@ -1,12 +1,12 @@
 """Rewards that are not 0 or 1: an estimator of verdicts at every threshold of the reward.
 
-A threshold t makes a verdict of a reward, r >= t, with the pass rate p_t. An estimator of verdicts
-with the weight w(p) is applied at every t, and the results are added up: the expected gradient is
-the integral of w(p_t) grad p_t over t (tests/proofs/test_thresholds.py). With w(p) = 1/p that is
-the gradient of the integral of log p_t, maximum likelihood at every threshold (Ramasubramanian et
-al., TailRL, arXiv 2609.02987), and with the weight of pass@k the gradient of the expected best of k
-rewards. The verdicts of a group change only at its own rewards r_(1) <= ... <= r_(N), so that the
-integral is a sum, with r_(0) = 0:
+A threshold t turns a reward r into a verdict, r >= t, whose pass rate is p_t. An estimator of
+verdicts with the weight w(p) is applied at every t, and the results are added up, so the expected
+gradient is the integral of w(p_t) grad p_t over t (tests/proofs/test_thresholds.py). If w(p) = 1/p,
+this is the gradient of the integral of log p_t, maximum likelihood at every threshold
+(Ramasubramanian et al., TailRL, arXiv 2609.02987); with the weight of pass@k, it is the gradient of
+the expected best of k rewards. The verdicts of a group change only at its own rewards
+r_(1) <= ... <= r_(N), so the integral is a sum, with r_(0) = 0:
 
     A_i = sum_j (r_(j) - r_(j-1)) A_i(verdicts at r_(j))
 """
@@ -20,16 +20,16 @@ from torch import Tensor
 def over_thresholds(formula: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
     """Return the advantages (P, N) of any rewards (P, N) by a formula for verdicts.
 
-    formula  advantages (rows, N) of verdicts (rows, N), 0 or 1; they depend on the verdict and on
-             the number K of successes alone, so that it is asked once for each K. Memory grows with
-             N^2
+    formula  gives the advantages (rows, N) of verdicts (rows, N), 0 or 1. They depend only on the
+             verdict and the number K of successes, so it is called with one row for each K. Memory
+             grows with N^2
 
-    Below r_(1) all rollouts pass, and the formula then gives 0 unless it depends on where rewards
-    begin, which is at 0.
+    Below r_(1) all rollouts pass. If the formula does not give 0 there, the result depends on where
+    rewards begin, namely at 0.
     """
     N = rewards.shape[1]
-    # The verdicts at r_(j) have K = N - j + 1 successes; where rewards are equal only the first of
-    # them has a gap, and counts.
+    # The verdicts at r_(j) have K = N - j + 1 successes. Of equal rewards, only the first has a
+    # gap, so only it counts.
     K_to_1 = rewards.new_ones(N, N).tril().flip(0)  # (N, N)  row j: K ones, then zeros
     advantages = formula(K_to_1)  # (N, N)
     success = advantages[:, 0]  # (N,)

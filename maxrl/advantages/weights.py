@@ -2,9 +2,9 @@
 
 `weight` is public as `maxrl.advantages.weight`.
 
-A reward of several values is a verdict r >= t at each threshold t, with the pass rate p_t
+A reward with several values gives a verdict r >= t at each threshold t, with the pass rate p_t
 (thresholds.py). The expected gradient is the sum over t of gap w(p_t) grad p_t, where the gap is
-that to the threshold before:
+the distance from the previous threshold:
 
     chance = torch.tensor([0.5, 0.3, 0.15, 0.05])   # of the rewards 0, .25, .6 and 1
     p_t = 1 - chance.cumsum(0)[:-1]                 # 0.5, 0.2, 0.05
@@ -12,8 +12,8 @@ that to the threshold before:
     weight("tailrl", p_t, rollouts=16)              # 2.0, 4.8, 10.7
     weight("maxrl_order", p_t, order=4, rollouts=16, thresholds=True)   # 1.9, 3.0, 3.7
 
-So it is for estimators with thresholds=True, tailrl and the linear ones (reinforce, reinforce_mean,
-rloo, dr_grpo). GRPO is no sum over thresholds: its weight is that of verdicts alone.
+This holds for estimators with thresholds=True, for tailrl and for the linear ones (reinforce,
+reinforce_mean, rloo, dr_grpo). GRPO is not a sum over thresholds: its weight is for verdicts alone.
 """
 
 import inspect
@@ -106,16 +106,16 @@ def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
     Such a rule gives a_s(K) to successes and a_f(K) to failures:
         w(p) = 1/N sum_K Bin(K; N, p) [K a_s(K) / p - (N-K) a_f(K) / (1-p)]
              = sum_k Bin(k; N-1, p) [a_s(k+1) - a_f(k)]
-    The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It reads:
-    with k successes among the others, what does it change for a rollout that it succeeds?
+    The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It asks:
+    with k successes among the others, how does a rollout's own success change its advantage?
     """
     # Row K has K ones, then N - K zeros: its first column is a success, its last one a failure.
     rewards = p.new_ones(N + 1, N).tril(-1)  # (N + 1, N)
     advantages = rule(rewards, **options)  # (N + 1, N)
     success = advantages[:, :1]  # (N + 1, 1)  a_s(K)
     failure = advantages[:, -1:]  # (N + 1, 1)  a_f(K)
-    # The same groups the other way round, and half of them at a time: this changes what a rule
-    # sees besides (r_i, K), the order of the rollouts and the other groups of the batch.
+    # Run the same groups in reverse order, half of them at a time. This changes all that a rule
+    # sees besides (r_i, K): the order of the rollouts and the other groups of the batch.
     turned = rewards.flip(1)  # (N + 1, N)
     expected = torch.where(turned == 1, success, failure)  # (N + 1, N)
     halves = [rule(half, **options) for half in turned.split(N // 2 + 1)]

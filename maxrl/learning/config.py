@@ -209,7 +209,9 @@ class Config:
         above=0,
     )
     kv_memory_gb: float = free_language_option(
-        0.0, "If above 0, replaces wave_rows: GiB of keys, values and logits that halve a wave."
+        0.0,
+        "If above 0, replaces wave_rows: a wave is halved if its keys, values and logits need more "
+        "than this many GiB.",
     )
     cuda_graphs: bool = free_language_option(
         True, "Replays sampling steps as CUDA graphs; false launches every kernel by itself."

@@ -124,8 +124,8 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # The mask comes before exp, which could overflow: a row that is not run, since its advantage is
-    # 0, has log_probs 0, but its old ones are not 0.
+    # Masked before exp, which could overflow otherwise: a row that is not run, because its
+    # advantage is 0, has log_probs of 0, but its old_log_probs are not 0.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

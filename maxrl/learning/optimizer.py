@@ -58,7 +58,7 @@ def set_rates(optimizer: torch.optim.Optimizer, lr: float, signal: float) -> Non
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1)
-        # Muon's steps have one size whatever the gradient's. Where a KL penalty or an entropy bonus
-        # alone has one, its old momentum would move the matrices for hundreds of steps.
+        # Muon's steps have the same size whatever the gradient's size. If only a KL penalty or an
+        # entropy bonus has a gradient, old momentum would move the matrices for hundreds of steps.
         if "lr_scale" in group and not signal:
             group["lr"] = 0.0

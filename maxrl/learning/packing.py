@@ -1,12 +1,12 @@
 """Cutting rows of different lengths into micro-batches with little padding.
 
-A micro-batch is a rectangle of some groups with equally many rows of each, padded to the longest
-row. The prompts of its groups are padded to the longest prompt and run once. Groups may have
-different numbers of rows to run; the cut follows these numbers.
+A micro-batch is a rectangle: several groups with the same number of rows each, padded to the
+longest row. The prompts of its groups are padded to the longest prompt and run once. Groups may
+have different numbers of rows to run, and the cuts follow these numbers.
 
-Rows of similar length share a micro-batch: those of a group are sorted by length, and groups of
-similar cost are neighbours. A rectangle is cut where that saves most, as long as it exceeds the
-budget or the cut saves more than the fixed cost of a micro-batch, budget / LAUNCH.
+Rows of similar length share a micro-batch: the rows of a group are sorted by length, and groups of
+similar cost are neighbours. A rectangle is cut at the place that saves most, as long as it exceeds
+the budget or the cut saves more than the fixed cost of a micro-batch, budget / LAUNCH.
 
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
@@ -105,10 +105,10 @@ def rectangles(
 def cuts(
     prompts: np.ndarray, lengths: np.ndarray, budget: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the costs of a rectangle: for each cut between two groups (G - 1,), for each cut
-    between two columns (M - 1,), and uncut.
+    """Return a rectangle's cost for each cut between groups, each cut between columns, and uncut.
 
-    Arguments as in `rectangles`, without empty groups and columns.
+    The first two are (G - 1,) and (M - 1,). Arguments as in `rectangles`, without empty groups and
+    columns.
     """
 
     def cost(tokens: Any) -> Any:

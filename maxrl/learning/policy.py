@@ -184,8 +184,9 @@ class SequencePolicy:
 
         rows = max(num_rollouts, self.wave_rows)
         drawn = tuple(sorted(sampling.items()))
-        # With a memory budget all rows start together, as most end early and free their share, or
-        # as many as would have fitted the last time, but for a margin for longer responses.
+        # With a memory budget, all rows start together, since most end early and free their share.
+        # From the second time on, only as many start as would have fitted the last time, less a
+        # margin for longer responses.
         if self.kv_memory_gb:
             rows = len(prompts) * num_rollouts
             if drawn in self.row_bytes:
@@ -291,10 +292,10 @@ class SequencePolicy:
     ) -> tuple[list[MicroBatch | None], Metrics]:
         """Cut the groups of an update into micro-batches, the same number on every rank.
 
-        A rank with fewer of them, such as one without a success, has None for each missing one.
-        There is at least one, so that every rank runs a backward.
+        A rank with fewer micro-batches than another one, such as a rank without a success, gets
+        None for each missing one. There is at least one, so that every rank runs a backward.
 
-        Returns them, and the counts of the update's rollouts over all ranks.
+        Returns the micro-batches, and the counts of the update's rollouts over all ranks.
         """
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)

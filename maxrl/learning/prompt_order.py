@@ -64,11 +64,11 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
                 raise batch
             yield batch
     finally:
-        # A traceback may keep `batches` from being collected, which would end the processes. At its
-        # end, the interpreter would wait for them, since they ignore its signal.
+        # Collecting `batches` would end the processes, but a traceback may keep it alive. At exit,
+        # the interpreter would then wait for the processes, since they ignore its signal.
         if workers:
             processes = batches._workers
-            # torch forgets them, and takes no killed one for a failure.
+            # Makes torch forget them, so that it does not take a killed one for a failure.
             batches._workers = []
             batches._shutdown_workers()
             for process in processes:

@@ -44,8 +44,8 @@ class UpdateStats:
             self.compare(batch, log_probs)
         if not self.clips:
             return
-        # Clipping leaves tokens without a gradient, but stops only moves further in the advantage's
-        # direction.
+        # Clipped tokens have no gradient, but clipping applies only where the ratio would move
+        # further in the direction of the advantage.
         old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
         ratio = ((log_probs.detach() - old) * batch.mask).exp()
         advantages = advantages[..., None] * batch.mask  # (G, M, L)

@@ -37,8 +37,10 @@ def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int] |
 
 
 def learning_rate(cfg: Config, step: int) -> float:
-    """Linear increase over warmup_steps, then constant, or a line or a cosine to 0 over the last
-    decay_ratio of the steps."""
+    """Return the rate of a step: linear warm-up over warmup_steps, then what `schedule` says.
+
+    This is constant, or a line or a cosine down to 0 over the last decay_ratio of the steps.
+    """
     if step < cfg.warmup_steps:
         return cfg.lr * (step + 1) / cfg.warmup_steps
     start = round((1 - cfg.decay_ratio) * cfg.steps)

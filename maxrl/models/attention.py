@@ -21,7 +21,7 @@ from maxrl.models.cpu import attend_by_products
 from maxrl.models.varlen import Sequences, attend_sequences, sequences, usable
 
 KV = tuple[Tensor, Tensor]  # keys and values
-KEYS = 1024  # attend_by_products, which stores all attention weights, is for at most so many keys
+KEYS = 1024  # the most keys for attend_by_products, since it stores all attention weights
 
 
 class Ragged:
@@ -44,14 +44,15 @@ class Ragged:
 
     @cached_property
     def padding(self) -> Tensor:
-        """Which tokens of each prefix are none: bool (G, 1, 1, Lp)."""
+        """Which positions of each prefix are padding: bool (G, 1, 1, Lp)."""
         _, Lp, _, _ = self.sizes
         column = torch.arange(Lp, device=self.on_device.device)
         return column >= self.on_device.view(-1, 1, 1, 1)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """What is added to dots of [Lp prefix tokens | L own tokens]: 0, or -inf where an own token
-        attends to nothing, (B, 1, L, Lp + L).
+        """What is added to the dot products: 0, or -inf where an own token must not attend.
+
+        The mask is (B, 1, L, Lp + L), for the keys of [Lp prefix tokens | L own tokens].
         """
         # The same tensor for all layers, because the backward keeps it.
         if self.added is None:
@@ -67,9 +68,9 @@ class Ragged:
 
 
 def prefix_mask(lengths: Tensor, Lp: int, L: int, M: int, on_device: Tensor) -> Any:
-    """What of [Lp prefix tokens | L own tokens] the M rows behind each prefix attend to.
+    """Which of [Lp prefix tokens | L own tokens] the M rows behind each prefix attend to.
 
-    Arguments as in Ragged, which this is unless all prefixes are full: then it is a CausalBias.
+    Arguments as in Ragged. The result is a Ragged, or a CausalBias if all prefixes are full.
     """
     if (lengths < Lp).any():
         return Ragged(lengths, Lp, L, M, on_device)

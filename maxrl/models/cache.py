@@ -29,7 +29,7 @@ class Cache:
     """
 
     BLOCK = 32
-    ROW = 128  # a row costs as much besides as reading so many tokens, about
+    ROW = 128  # besides the tokens it reads, a row costs about as much as reading this many more
 
     def __init__(
         self,
@@ -160,10 +160,10 @@ class Cache:
         return attended.flatten(2, 3).unsqueeze(3)
 
     def select(self, rows: Tensor, regrouped: bool = True) -> None:
-        """Keep the rows (G', M'), indices into all G M of them; those of a new group had the same
-        prefix.
+        """Keep the given rows.
 
-        regrouped  whether any group gets another prefix than it has
+        rows       (G', M'), indices into all G M rows; those of a new group had the same prefix
+        regrouped  whether any group gets a prefix other than the one it has
         """
         M = self.own[0].shape[3]
         group_ids = rows // M

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from maxrl.models import Uninitialised, from_config
-from maxrl.models.hub_files import MODEL_FILES, digest, end_tokens, find, weight_files
+from maxrl.models.hub_files import MODEL_FILES, NEEDS, digest, end_tokens, find, weight_files
 from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.resnet import ResNet
 from maxrl.models.tokenizer import CARRIED, Tokenizer
@@ -207,8 +207,7 @@ def load_adapted(path: Path) -> Checkpoint:
         base = load(base_of(path))
     except FileNotFoundError as error:
         raise ValueError(
-            f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or "
-            "write where it is now as base_model_name_or_path into adapter_config.json"
+            f"{path} is an adapter whose base model is not there ({error}): put it back, or a link"
         ) from None
     try:
         weights = path / "adapter_model.safetensors"
@@ -225,10 +224,10 @@ def load_adapted(path: Path) -> Checkpoint:
 
 
 def check_same(path: Path, name: str, found: str, what: str) -> None:
-    """ValueError if recipe.json of a checkpoint has another digest of a model than was found."""
-    recipe = path / "recipe.json"
-    if recipe.exists() and read_json(recipe).get(name) not in (None, "", found):
-        raise ValueError(f"{what} has changed: put it back")
+    """ValueError if a checkpoint was saved with another digest of a model than was found."""
+    for file in (path / "recipe.json", path / NEEDS):
+        if file.exists() and read_json(file).get(name) not in (None, "", found):
+            raise ValueError(f"{what} has changed: put it back")
 
 
 def base_of(path: Path) -> Path:
@@ -283,8 +282,9 @@ def save(
                 checkpoint.tokenizer.save(temporary)
         else:
             write_model(temporary, checkpoint)
-        if recipe is not None:
-            write_json(temporary / "recipe.json", recipe | checkpoint.needs)
+        if recipe is not None or checkpoint.needs:
+            name = NEEDS if recipe is None else "recipe.json"
+            write_json(temporary / name, (recipe or {}) | checkpoint.needs)
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
             write_json(temporary / "state.json", state)

@@ -12,8 +12,10 @@ from maxrl.system.files import read_json
 # Folders are left, and a second copy of Mistral's weights.
 NOT_HUB_FILES = ["*/*", "consolidated*"]
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
+NEEDS = "needs.json"  # beside an adapter without a recipe.json: the digest of its base model
 # The files that decide which model a directory holds.
 MODEL_FILES = (
+    NEEDS,
     "adapter_config.json",
     "adapter_model.safetensors",
     "config.json",

@@ -27,6 +27,7 @@ CARRIED = (
 )
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # variables of chat templates
+QUESTION = [{"role": "user", "content": "a"}]
 ANSWER = "MaxRL"  # behind which a chat template ends the turn
 # Of the tokenizers that are made here.
 CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
@@ -108,15 +109,20 @@ class Tokenizer:
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
-        for token in tokenizer.named():
+        for token, special in tokenizer.named().items():
             if backend.token_to_id(token) is None:
                 raise ValueError(
                     f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
                     "out of them if no text needs it, or add it to tokenizer and model"
                 )
+            ids: list[int] = []
+            # The library raises Exception itself.
+            with contextlib.suppress(Exception):
+                ids = backend.encode(token, add_special_tokens=False).ids
             # In the vocabulary alone it would be cut into pieces; transformers registers it.
-            if backend.encode(token, add_special_tokens=False).ids != [tokenizer.id(token)]:
-                backend.add_special_tokens([tokenizers.AddedToken(token, normalized=False)])
+            if ids != [tokenizer.id(token)]:
+                add = backend.add_special_tokens if special else backend.add_tokens
+                add([tokenizers.AddedToken(token, normalized=False)])
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -186,24 +192,36 @@ class Tokenizer:
         )
 
     def template_tokens(self) -> list[str]:
-        """Return the special tokens that the chat template writes."""
-        added = self.backend.get_added_tokens_decoder().values()
-        template = self.chat_template or ""
-        return [one.content for one in added if one.special and one.content in template]
+        """Return the special tokens that the chat template writes around a question."""
+        if not any(token.special for token in self.backend.get_added_tokens_decoder().values()):
+            return []
+        # It may want other messages, or fail.
+        with contextlib.suppress(ValueError):
+            return self.special_among(self.encode(self.render(QUESTION)))
+        return []
+
+    def special_among(self, ids: Sequence[int]) -> list[str]:
+        """Return the texts of the special tokens among some ids, in their order."""
+        added = self.backend.get_added_tokens_decoder()
+        return [added[i].content for i in ids if i in added and added[i].special]
 
     def special(self, role: str) -> str | None:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         return content(self.config.get(role))
 
-    def named(self) -> list[str]:
-        """Return the tokens that files beside tokenizer.json name."""
-        tokens = [self.config.get(role) for role in ROLES]
-        tokens += (self.config.get("added_tokens_decoder") or {}).values()
+    def named(self) -> dict[str, bool]:
+        """Return the tokens that files beside tokenizer.json name, and whether each is special."""
+        tokens: dict[Any, bool] = {}
+        for token in parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json"):
+            tokens[token] = False
+        for token in (self.config.get("added_tokens_decoder") or {}).values():
+            tokens[content(token)] = isinstance(token, dict) and bool(token.get("special"))
+        roles = [self.config.get(role) for role in ROLES]
         for key in ("additional_special_tokens", "extra_special_tokens"):
             further = self.config.get(key) or []
-            tokens += further.values() if isinstance(further, dict) else further
-        tokens += parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json")
-        return [content(token) for token in tokens if token is not None and content(token) != ""]
+            roles += further.values() if isinstance(further, dict) else further
+        tokens |= {content(token): True for token in roles}
+        return {token: special for token, special in tokens.items() if token not in (None, "")}
 
     @property
     def ends(self) -> list[int]:
@@ -213,7 +231,7 @@ class Tokenizer:
 
     def after_answer(self) -> list[int]:
         """Return the ids that the chat template writes after an answer."""
-        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ANSWER}]
+        turns = [*QUESTION, {"role": "assistant", "content": ANSWER}]
         # A template may refuse these turns, or there may be none.
         with contextlib.suppress(ValueError):
             return self.encode(self.render(turns, open_turn=False).partition(ANSWER)[2])
@@ -223,8 +241,7 @@ class Tokenizer:
         """Return the special token that ends a turn of the chat template if no stop token does, so
         that a response goes on into another turn."""
         written = self.after_answer()
-        added = self.backend.get_added_tokens_decoder()
-        special = [added[i].content for i in written if i in added and added[i].special]
+        special = self.special_among(written)
         return special[0] if special and not set(written) & set(stop_tokens) else None
 
     def turn_end(self, stop_tokens: Sequence[int]) -> int:

@@ -270,7 +270,7 @@ class Transformer(nn.Module):
         usable(device, dtype, *heads, config.head_dim)
 
     def run(self, layer: Layer, *arguments: Any) -> Any:
-        """Return layer(*arguments), which the backward computes again with checkpointing."""
+        """Return layer(*arguments); with gradient checkpointing, the backward recomputes it."""
         # Without a backward there are no activations to save.
         if not (self.gradient_checkpointing and torch.is_grad_enabled()):
             return layer(*arguments)

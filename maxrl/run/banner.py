@@ -22,6 +22,10 @@ def opening(run, policy) -> list[str]:
     own = not cfg.reward or any(":" in reward for reward in cfg.reward)
     if cfg.task == "prompts" and own and isinstance(run.task[0].prompt, list):
         judge += ", of completions that are lists of messages: c[0]['content'] is the text"
+    times = [f"every {counted(cfg.save_every, 'step')}"] if cfg.save_every else []
+    if cfg.save_every_minutes:
+        times.append(f"every {cfg.save_every_minutes:g} minutes")
+    saves = " and ".join(times) or "at its end alone (--save-every-minutes 30: on the way, too)"
     return [
         f"{run.recipe} {cfg.estimator}: {counted(cfg.steps, 'step')} of "
         f"{counted(cfg.prompts, 'prompt')} x {rollouts} rollouts{ranks}",
@@ -30,6 +34,7 @@ def opening(run, policy) -> list[str]:
         f"  prompts  {run.examples:,} of {cfg.task}",
         f"  rewards  {'none: demonstrations' if cfg.supervised else judge}",
         f"  writes   {cfg.out}{since}",
+        f"  saves    {saves}",
     ]
 
 

@@ -46,11 +46,13 @@ def policy_from(
             if task.classes:
                 return classifier(cfg, start, task, device)
             policy = language_model(cfg, start, task, intact, device)
-            mark = policy.tokenizer.unstopped(policy.stop_tokens)
+            # Texts get no template, and a task may name its own stop tokens.
+            templated = isinstance(example_of(task, 0).prompt, list) and not task.stop_tokens
+            mark = policy.tokenizer.unstopped(policy.stop_tokens) if templated else None
             if mark and distributed.rank() == 0:
                 warnings.warn(
-                    f"the chat template ends a turn with {mark}, which ends no response: name its "
-                    "id in eos_token_id of generation_config.json if it should",
+                    f"{cfg.init}: the chat template ends a turn with {mark}, which ends no "
+                    "response: name its id in eos_token_id of generation_config.json if it should",
                     stacklevel=2,
                 )
             for split in (task, validation):
@@ -84,7 +86,7 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
     written = tokenizer.encode_prompt(example.prompt) + tokenizer.encode(example.answer)
     if "<unk>" in tokenizer.decode(written):
         raise ValueError(
-            f"the task's vocabulary lacks words of {example!s:.200}: words are what blanks part"
+            f"the task's vocabulary lacks words of {example!s:.200}: blanks separate words"
         )
     return Checkpoint(model, tokenizer, tokenizer.ends)
 

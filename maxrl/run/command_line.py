@@ -106,8 +106,8 @@ def override(config: Config, given: Mapping) -> Config:
     same = len(rewards) == len(config.reward) and all(map(same_code, rewards, config.reward))
     if config.reward_weights and not same and "reward_weights" not in changes:
         raise UsageError(
-            f"--reward-weights {typed(config.reward_weights)} are those of --reward "
-            f"{typed(config.reward)}: give those of the new ones"
+            f"--reward-weights {typed(config.reward_weights)} belong to --reward "
+            f"{typed(config.reward)}: give weights for the new reward functions"
         )
     # Supervised training has one answer per prompt.
     if changes.get("estimator") == "supervised" != config.estimator:
@@ -152,16 +152,21 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
 
 def check_effect(cfg: Config, given: Mapping):
     """Raise UsageError for an option that was given and has no effect; a recipe may have some."""
+    for name, needed in without_effect(cfg, given).items():
+        raise UsageError(f"--{dashed(name)} means nothing without {needed}")
+
+
+def without_effect(cfg: Config, given: Mapping) -> dict[str, str]:
+    """Return the options among those given that have no effect, and what each would need."""
     several = cfg.minibatches > 1 or cfg.passes > 1
-    for name, needed, has in (
+    conditions = (
         ("clip", "--minibatches or --passes above 1", several),
         ("decay_ratio", "--schedule linear or cosine", cfg.schedule != "constant"),
         ("momentum", "--optimizer sgd", cfg.optimizer == "sgd"),
         ("betas", "--optimizer adamw or muon", cfg.optimizer != "sgd"),
         ("eval_from", "--eval-every", cfg.eval_every),
-    ):
-        if name in given and not has:
-            raise UsageError(f"--{dashed(name)} means nothing without {needed}")
+    )
+    return {name: needed for name, needed, has in conditions if name in given and not has}
 
 
 def add_modes(parser: Parser):

@@ -62,6 +62,7 @@ class Run:
     name = ""
     lock: TextIO | None = None
     signalled: float | None = None  # when the first signal arrived
+    asked = False  # whether a callback has asked the run to stop; of any rank after ends()
 
     def __init__(self, cfg: Config, recipe: str, task, validation=None):
         """recipe is its name. A resumed run must have the same splits, task and validation."""
@@ -132,6 +133,8 @@ class Run:
         for left in [*run.glob("step-*.incomplete"), *run.glob("step-*.removed")]:
             shutil.rmtree(left, ignore_errors=True)
         if not found:
+            if begun:
+                say(f"{run} has no checkpoint yet: the run starts again, and so do its metrics")
             return None
         checkpoint.set_latest(run, found.name)
         self.prune()
@@ -173,6 +176,10 @@ class Run:
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         state = files.read_json(self.resumed / "state.json")
         self.skipped = int(state["skipped"])
+        if state.get("bfloat16", policy.autocast) != policy.autocast and self.main:
+            now = "bfloat16" if policy.autocast else "float32"
+            said = "--precision auto chooses another one on this machine"
+            say(f"warning: {self.resumed} was trained in another precision than {now}: {said}")
         self.reached = bool(state["reached"])
         self.steps = int(state["step"])
         self.past = (self.resumed / "metrics.jsonl").read_text()
@@ -253,11 +260,13 @@ class Run:
         minutes = self.main and self.cfg.save_every_minutes
         totals = Totals()
         totals.sum("stop", self.signalled is not None)
+        totals.sum("asked", self.asked)
         totals.sum("save", minutes and time.monotonic() - self.saved >= 60 * minutes)
         asked = totals.metrics()
-        self.stopped = bool(asked["stop"]) and not finished
+        self.asked = bool(asked["asked"])
+        self.stopped = bool(asked["stop"] or self.asked) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        if finished or every or asked["stop"] or asked["save"]:
+        if finished or every or asked["stop"] or self.asked or asked["save"]:
             self.save(policy, optimizer, step, logger)
         return self.reached or self.stopped
 
@@ -268,6 +277,7 @@ class Run:
             "step": step + 1,
             "reached": self.reached,
             "skipped": self.skipped,
+            "bfloat16": policy.autocast,
         }
         # All ranks take part in gathering what is sharded.
         whole = policy.checkpoint

@@ -215,8 +215,8 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
     check_estimation(cfg)
     if cfg.task == "images":
         raise UsageError(
-            "--dry-run estimates language models; what a classifier needs is measured by one step "
-            "of it (--steps 1 --out DIR) as memory/peak_gb of DIR/metrics.jsonl"
+            "--dry-run estimates language models; to measure what a classifier needs, run one step "
+            "of it (--steps 1 --out DIR) and read memory/peak_gb in DIR/metrics.jsonl"
         )
     found = plan(cfg, gpus)
     dtype = "bfloat16" if is_low(cfg) else "float32"

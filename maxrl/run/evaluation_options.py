@@ -1,6 +1,8 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
+import inspect
+import json
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +15,10 @@ from maxrl.run.recipes import recipe_of_run
 from maxrl.run.setup import choose_rewards, fix_date, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
+from maxrl.system.distributed import launched
 from maxrl.system.errors import UsageError
 from maxrl.system.user_code import same_code
-from maxrl.tasks import Task
+from maxrl.tasks import TASKS, Task
 from maxrl.tasks.base import NoSplit
 from maxrl.tasks.rewards import Judge, probe
 
@@ -23,8 +26,8 @@ from maxrl.tasks.rewards import Judge, probe
 # What judges; it is the same for all rows.
 JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
 # Options of a task that say where its data are.
-PLACES = ("train", "validation", "test", "directory")
-OWN = ("task", *JUDGE, "max_response", "precision")
+PLACES = ("train", "validation", "test", "directory", "augment")
+OWN = ("task", *JUDGE, "max_response", "precision", "reward_errors", "reward_timeout")
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
 
 
@@ -106,7 +109,7 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     recipes = [recipe_of_run(record) for record in records]
     recipe = recipes[0] if file.exists() else Config()
     task = given.get("task", recipe.task)
-    kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
+    kept = (*OWN[OWN.index("max_response") :], "eval_temperature", "eval_top_p")
     fields: dict = {name: getattr(recipe, name) for name in kept} | {"task": task}
     fields |= judging_fields(task, given, recipes)
     recipe = Config(**fields, aggregation="sequence", out=".")
@@ -125,21 +128,24 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
 
 
 def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
-    """Return the fields of JUDGE and the options of the task that the recipes of a task have,
-    whichever is the first.
+    """Return what the recipes of a task say about its prompts and verdicts: the task's options and
+    the fields of JUDGE.
 
     A warm-up has no say beside a run that was judged. Raises UsageError if they differ in what is
     not given, but for where the data are.
     """
+    typed_in = {name.replace("-", "_") for name in given}
     fields: dict = {}
     different = {}
     recipes = [recipe for recipe in recipes if same_code(recipe.task, task)]
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     if recipes:
         fields["task_options"] = recipes[0].task_options
+        usual = inspect.signature(TASKS[task]).parameters if task in TASKS else {}
         for key in {key: None for recipe in recipes for key in recipe.task_options}:
-            texts = [typed(recipe.task_options.get(key)) for recipe in recipes]
-            if len(set(texts)) > 1 and key not in PLACES and f"task.{key}" not in given:
+            known = usual[key].default if key in usual else None
+            texts = [typed(recipe.task_options.get(key, known)) for recipe in recipes]
+            if len(set(texts)) > 1 and key not in PLACES and f"task.{key}" not in typed_in:
                 other = next(text for text in texts if text != texts[0])
                 different[f"--task.{dashed(key)}"] = f"{texts[0] or 'none'} and {other or 'none'}"
     for name in JUDGE:
@@ -160,24 +166,42 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     if different:
         said = ", ".join(f"{option} {values}" for option, values in different.items())
         raise UsageError(
-            f"the checkpoints were trained with {said}: give what all are to be judged by"
+            f"the checkpoints were trained with {said}: give the values to judge all of them by"
         )
     return fields
 
 
 def check_row(name: str, paths: Sequence[Path]) -> None:
-    """Warn if the checkpoints of a row differ in more than their seeds."""
+    """Warn if the checkpoints of a row differ in more than their seeds, or not even in these."""
+    if launched("RANK", 0):
+        return
     records = [path / "recipe.json" for path in paths]
-    recipes = [recipe_of_run(str(record)).to_dict() for record in records if record.exists()]
-    apart = FREE_ON_RESUME | {"seed", "init", "out"}
-    differing = [key for key in Config().to_dict() if len({str(r[key]) for r in recipes}) > 1]
-    if options := [f"--{dashed(key)}" for key in differing if key not in apart]:
-        warnings.warn(f"{name}: its checkpoints differ in {', '.join(options)}", stacklevel=3)
+    recipes = [recipe_of_run(str(record)) for record in records if record.exists()]
+    said = [by_option(recipe) for recipe in recipes]
+    free = FREE_ON_RESUME | {"seed", "init", "out"}
+    names = [name for name in {name: None for one in said for name in one} if name not in free]
+    options = [f"--{dashed(n)}" for n in names if len({one.get(n) for one in said}) > 1]
+    # Where training stops at a pass rate, every seed has its own number of steps.
     steps = {path.name for path in paths if path.name.startswith("step-")}
+    if recipes and all(recipe.stop_at_pass for recipe in recipes):
+        steps = set()
+    if options:
+        warnings.warn(f"{name}: its checkpoints differ in {', '.join(options)}", stacklevel=3)
     if len(steps) > 1:
         warnings.warn(f"{name}: its checkpoints are of {', '.join(sorted(steps))}", stacklevel=3)
-    if len(recipes) > 1 and not differing and len(steps) < 2:
-        warnings.warn(f"{name}: its checkpoints are of one run, and count as seeds", stacklevel=3)
+    elif not options and len({(r.seed, r.init) for r in recipes}) < len(recipes):
+        warnings.warn(
+            f"{name}: its checkpoints count as seeds, but some share a seed", stacklevel=3
+        )
+
+
+def by_option(recipe: Config) -> dict[str, str]:
+    """Return the fields of a recipe and the options of its task and its estimator, as JSON."""
+    fields: dict = recipe.to_dict()
+    for prefix in ("task", "estimator"):
+        inner = fields.pop(f"{prefix}_options")
+        fields |= {f"{prefix}.{name}": value for name, value in inner.items()}
+    return {name: json.dumps(value, sort_keys=True) for name, value in fields.items()}
 
 
 def find_task(asked: Asked) -> tuple[Task, Judge]:
@@ -196,7 +220,7 @@ def find_task(asked: Asked) -> tuple[Task, Judge]:
         if asked.split:
             raise
         split = "train"
-        say("no validation prompts are named: these are prompts of the training")
+        say("no validation prompts are named, so these are training prompts")
         task = load(cfg, split)
     asked.split = split
     if task.classes:

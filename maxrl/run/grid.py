@@ -35,7 +35,13 @@ import torch
 from maxrl.advantages.options import check_estimation
 from maxrl.learning.config import Config
 from maxrl.run import banner, cli
-from maxrl.run.command_line import default_directory, option_parser, override
+from maxrl.run.command_line import (
+    check_effect,
+    default_directory,
+    option_parser,
+    override,
+    without_effect,
+)
 from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.recipes import find_recipe
 from maxrl.system import distributed
@@ -58,21 +64,30 @@ def values_of(kind: type, text: str) -> list:
 def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     """Return {name of a run: train.py's words} for every combination of the options' values.
 
-    A name has OPTION=VALUE of every option with several values; it is "run" if there are none.
-    Raises UsageError for the first combination that cannot be, and if two runs had one name.
+    A name has OPTION=VALUE of every option with several values; it is "run" if there are none. A
+    run is given the options that have an effect in it, as --betas has none with --optimizer sgd.
+    Raises UsageError for the first combination that cannot be, if two runs had one name, and for an
+    option without an effect in any run.
     """
     usual, _ = find_recipe(recipe)
     swept = [key for key, values in options.items() if len(values) > 1]
     runs: dict[str, list[str]] = {}
+    idle = set(options)
     for values in itertools.product(*options.values()):
         chosen = dict(zip(options, values))
-        check_estimation(override(usual, chosen))
-        words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
+        cfg = override(usual, chosen)
+        check_estimation(cfg)
+        useless = without_effect(cfg, chosen)
+        idle &= set(useless)
+        given = {key: value for key, value in chosen.items() if key not in useless}
+        words = [f"--{dashed(key)}={typed(value)}" for key, value in given.items()]
         parts = [f"{key}={typed(chosen[key])}" for key in swept]
         # Slashes and the like may not be in the name of a file.
         name = re.sub(r"[^\w.+=-]", "_", "-".join(parts)) or "run"
         if runs.setdefault(name, words) != words:
             raise UsageError(f"two runs would be called {name}: choose values that differ in names")
+    if idle:
+        check_effect(cfg, chosen)
     return runs
 
 

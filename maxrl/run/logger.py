@@ -18,7 +18,7 @@ from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
 from maxrl.system import distributed, files
-from maxrl.system.errors import RunError
+from maxrl.system.errors import FAULTS, RunError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Judge, count_faults
@@ -45,8 +45,8 @@ WARNINGS = {
     ),
     "rewards/groups_left_out": (
         0,
-        "groups are left out because no reward function has a verdict on one of their rollouts, "
-        "or under --no-verdict rollout on all but one",
+        "groups are left out because no reward function has a verdict on one of their rollouts "
+        "(with --no-verdict rollout: on all of their rollouts but one)",
     ),
     "steps without a difference": (
         9,
@@ -223,8 +223,14 @@ class Logger:
         # JSON has no NaN.
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self.file.write(json.dumps({"step": step} | known) + "\n")
-        for tracker in self.trackers:
-            tracker.log(step, metrics)
+        for tracker in [*self.trackers]:
+            try:
+                tracker.log(step, metrics)
+            # A service that has gone is no reason to lose the run.
+            except FAULTS as error:
+                self.trackers.remove(tracker)
+                said = f"{type(tracker).__name__} {describe_error(error)} and gets no more metrics"
+                self.say(f"warning: {said}")
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
             always = self.run.cfg.supervised and shown in ("reward", "unsolved")

@@ -27,7 +27,7 @@ from maxrl.system.arguments import dashed, typed
 from maxrl.system.errors import UsageError, refusing
 from maxrl.system.files import read_json
 from maxrl.tasks import load_task
-from maxrl.tasks.base import FilteredTask, Task
+from maxrl.tasks.base import FilteredTask, Task, example_of
 from maxrl.tasks.ready import check_references
 from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 
@@ -93,7 +93,12 @@ def choose_rewards(
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     """Return the training split, and the validation split if there are evaluations."""
     fix_date(cfg.out)
-    return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
+    task = load(cfg, "train")
+    if not cfg.eval_every:
+        return task, None
+    validation = load(cfg, "validation")
+    check_shared(task, validation)
+    return task, validation
 
 
 def fix_date(*folders: str | Path):
@@ -148,13 +153,15 @@ def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -
     """Warn of prompts that do not get the model's chat template, and of those that have it."""
     if task.vocabulary:
         return
-    prompts = [task[i].prompt for i in range(len(task))]
+    # Where all have as many tokens there may be a million of them, all made alike.
+    count = min(len(task), 1) if task.equally_long else len(task)
+    prompts = [example_of(task, i).prompt for i in range(count)]
     if not tokenizer.chat_template:
-        messages = any(isinstance(prompt, list) for prompt in prompts)
-        if messages and tokenizer.backend.encode("a").ids != tokenizer.encode("a"):
+        added = tokenizer.backend.encode("").ids
+        if added and tokenizer.encode_prompt(prompts[0])[:1] != added[:1]:
             warnings.warn(
-                f"{split}: this tokenizer begins a text with a token that prompts do not get, for "
-                "want of a chat template: chat_template.jinja could write it",
+                f"{split}: this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts "
+                "do not get it: write it into them, or let chat_template.jinja write it",
                 stacklevel=3,
             )
         return
@@ -169,14 +176,48 @@ def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -
     told = [
         message["content"] for prompt in prompts if isinstance(prompt, list) for message in prompt
     ]
+    unread = unread_roles(prompts, tokenizer)
+    if unread:
+        warnings.warn(
+            f"{split}: this model's chat template leaves out messages of the role "
+            f"{' and '.join(unread)}: it may know them as user or system",
+            stacklevel=3,
+        )
     for mark in tokenizer.template_tokens():
         if any(mark in text for text in told):
             warnings.warn(
-                f"{split}: messages hold {mark}, which this model's chat template writes: if they "
-                "have gone through it already, they are texts for --task.chat false",
+                f"{split}: messages contain {mark}, which this model's chat template writes: give "
+                "prompts that the template has already been applied to as texts, with --task.chat "
+                "false if the task is prompts",
                 stacklevel=3,
             )
             return
+
+
+def unread_roles(prompts: Sequence[str | list[dict]], tokenizer: Tokenizer) -> list[str]:
+    """Return the roles whose first message does not appear in its rendered prompt."""
+    first: dict[str, tuple[str, list[dict]]] = {}
+    for prompt in prompts:
+        if isinstance(prompt, list):
+            for message in prompt:
+                first.setdefault(message["role"], (message["content"].strip(), prompt))
+    # Templates may shorten earlier answers, as by what was thought.
+    first.pop("assistant", None)
+    return [role for role, (said, prompt) in first.items() if said not in tokenizer.render(prompt)]
+
+
+def check_shared(task: Task, validation: Task) -> None:
+    """Warn of validation prompts that are training prompts as well, unless both are one file."""
+    generated = task.vocabulary or task.classes
+    if generated or distributed.rank() or task.digest == validation.digest != "":
+        return
+    known, asked = ({str(one[i].prompt) for i in range(len(one))} for one in (task, validation))
+    if shared := len(known & asked):
+        warnings.warn(
+            f"{shared} of {len(asked)} validation prompts are training prompts, too: pass@k of "
+            "these says what was learned by heart",
+            stacklevel=2,
+        )
 
 
 def resolved(cfg: Config, task: Task, world: int) -> Config:
@@ -231,4 +272,19 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
     if cfg.beta and Path(cfg.init).exists():
         # The reference stays this checkpoint where --init is a run that goes on.
         cfg = replace(cfg, init=str(checkpoint.find(cfg.init)))
+    if cfg.beta or cfg.lora_rank:
+        check_stays(cfg.init)
     return cfg
+
+
+def check_stays(init: str) -> None:
+    """Warn if the model that a run needs until its end is of a run that may remove it."""
+    start = checkpoint.find(init) if Path(init).exists() else Path(init)
+    if start.name.startswith("step-") and (start.parent / "lock").exists():
+        keep = read_json(start / "recipe.json")["config"].get("keep")
+        if keep and distributed.rank() == 0:
+            warnings.warn(
+                f"{start} is needed as long as this run goes on, and the run that it is of goes on "
+                f"as well and keeps {keep}: copy it to another directory and name that with --init",
+                stacklevel=3,
+            )

@@ -23,9 +23,10 @@ def distribution(
     """Return log-probabilities (..., V) to draw from; -inf for tokens that are cut away.
 
     logits       (..., V)
-    temperature  divides the logits; 0 leaves the most probable token alone (greedy)
-    top_k        keeps so many of the most probable tokens; 0 all
-    top_p        keeps the most probable ones, the last that at which their sum reaches it; 1 all
+    temperature  divides the logits; 0 keeps only the most probable token (greedy)
+    top_k        keeps this many of the most probable tokens; 0 keeps all
+    top_p        keeps the most probable tokens up to the one at which their sum reaches top_p; 1
+                 keeps all
 
     In float32 or better.
     """
@@ -105,7 +106,8 @@ def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     probabilities  (..., V)
     uniforms       (...)
 
-    Sums in float64 would be twice as large as the probabilities: only those of blocks are made.
+    Running sums of all probabilities in float64 would take twice the memory of the probabilities,
+    so sums are made for whole blocks only.
     """
     V = probabilities.shape[-1]
     uniforms = uniforms.unsqueeze(-1)

@@ -1,8 +1,8 @@
 """What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
 
 Tokens and lengths of Rollouts are on the host, so that texts, verdicts and the sizes of
-micro-batches are known without waiting for a GPU. Their log-probabilities and a MicroBatch are on
-the device, but for its prefix_lengths.
+micro-batches are known without waiting for a GPU. Log-probabilities of Rollouts are on the device,
+and so is a MicroBatch except for its prefix_lengths.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
 micro-batch has M rows of each of G groups; Lp is the longest prompt without its last token.
@@ -83,7 +83,7 @@ class Rollouts:
     def select(self, keep: Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""
         chosen = dict(vars(self))
-        # Not the mask, of which a GPU would have to tell its number of elements.
+        # Not indexed by the mask: a GPU would have to tell the host how many elements it selects.
         ids = keep.nonzero().squeeze(1)
         for name, value in chosen.items():
             if isinstance(value, Tensor):

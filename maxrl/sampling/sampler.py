@@ -200,14 +200,15 @@ def note_ended(state: State, stop: Tensor, position: int) -> None:
 
 
 def pack(state: State, alive: Tensor) -> None:
-    """Lay the rows out anew, without those that have ended, if a step then costs at most the share
-    SHRINK_AT.
+    """Rearrange the rows without those that have ended, if that makes a step cheap enough.
+
+    A step must then cost at most the share SHRINK_AT of what it costs now.
 
     alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
            the host; not all 0
 
-    A prompt's rows become one or several groups, all of one width. Wide groups keep some rows that
-    have ended, and each narrow one reads its prompt again: the cheapest width is taken.
+    A prompt's rows become one or several groups, all of the same width. Wide groups keep some rows
+    that have ended, and each narrow group reads its prompt again, so the cheapest width is chosen.
     """
     G, M = state.alive.shape
     N = state.num_rollouts

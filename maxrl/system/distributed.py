@@ -31,8 +31,14 @@ ALONE = (
 )
 
 
-def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
-    """Join the process group of torchrun, if any; return rank, world size and device."""
+def setup(
+    device: str = "auto", deterministic: bool = False, hours: float = 1
+) -> tuple[int, int, torch.device]:
+    """Join the process group of torchrun, if any; return rank, world size and device.
+
+    hours  how long a rank may wait for another one's rollouts or evaluation. torchrun notices a
+           dead rank at once; the time-out is for one that hangs
+    """
     gpu = None
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
@@ -60,12 +66,12 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         waiting.daemon = True
         waiting.start()
         try:
-            join(gpu)
+            join(gpu, timedelta(hours=hours))
         except (ValueError, OSError, dist.DistError) as error:
             said = str(error).partition("\n")[0]
             raise RunError(
-                "WORLD_SIZE is set, but the ranks do not meet: start them with torchrun, or again "
-                f"if it has ended: {said}"
+                "WORLD_SIZE is set, but the ranks cannot connect: start them with torchrun, or "
+                f"start it again if it has ended: {said}"
             ) from None
         finally:
             waiting.cancel()
@@ -79,7 +85,7 @@ def launched(name: str, default: int) -> int:
     return int(value) if value.isdecimal() else default
 
 
-def join(gpu: torch.device | None) -> None:
+def join(gpu: torch.device | None, patience: timedelta) -> None:
     """Join the process group; RunError beside ranks of an earlier launch on the same port.
 
     They outlive a launcher that is killed, and may meet the store of the next one.
@@ -88,10 +94,7 @@ def join(gpu: torch.device | None) -> None:
     # torchrun has opened its store before it starts a rank.
     if env("TORCHELASTIC_USE_AGENT_STORE") == "True":
         socket.create_connection((env("MASTER_ADDR"), int(env("MASTER_PORT", 0))), 60).close()
-    # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
-    # dead rank at once; the time-out is for one that hangs.
-    hour = timedelta(hours=1)
-    store, number, size = next(dist.rendezvous("env://", timeout=hour))
+    store, number, size = next(dist.rendezvous("env://", timeout=timedelta(hours=1)))
     # Ranks of a launch have a folder of logs in common on each node, where others have another.
     launch = Path(env("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent
     node = f"{socket.gethostname()} {env('GROUP_RANK')}"
@@ -104,7 +107,7 @@ def join(gpu: torch.device | None) -> None:
         )
     backend = "nccl" if gpu else "gloo"
     dist.init_process_group(
-        backend, store=store, rank=number, world_size=size, timeout=hour, device_id=gpu
+        backend, store=store, rank=number, world_size=size, timeout=patience, device_id=gpu
     )
 
 

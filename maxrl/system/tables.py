@@ -14,6 +14,9 @@ import numpy as np
 from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError, parse
 
+# How None, and what NumPy and pandas have in its place, are printed.
+NOTHING = ("None", "nan", "NaN", "<NA>", "NaT")
+
 
 def as_text(row: dict, name: str, where: str) -> str:
     """Return a row's text as it is, a number as people write it, and "" for a missing value.
@@ -24,12 +27,16 @@ def as_text(row: dict, name: str, where: str) -> str:
     # A scalar of numpy or torch. Its digits are those of its own precision.
     if getattr(value, "shape", None) == ():
         value = np.asarray(value)[()]
-    # None, and what NumPy and pandas have in its place.
-    if not isinstance(value, str) and str(value) in ("None", "nan", "NaN", "<NA>", "NaT"):
+    if not isinstance(value, str) and str(value) in NOTHING:
         return ""
     if isinstance(value, float | np.floating | Decimal) and math.isfinite(value):
+        text = str(value)
+        # 3 * 6.1 is 18.299999999999997.
+        short = f"{value:.15g}" if isinstance(value, float) else text
+        if len(re.sub(r"^[-0.]+|[.]|e.*", "", short)) < 13:
+            text = short
         # The text of a float may have an exponent.
-        return f"{Decimal(str(value)):f}".removesuffix(".0")
+        return f"{Decimal(text):f}".removesuffix(".0")
     if isinstance(value, str | numbers.Rational | np.bool_):
         return str(value)
     raise DataError(f"{where}: {name!r} must be a text or a number, not {value!r:.40}")

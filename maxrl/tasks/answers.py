@@ -77,12 +77,13 @@ NUMBER = re.compile(
 GAP = re.compile(
     rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])[-*·](?=[{LETTER}])|/ ?(?=\(?[{LETTER}]))*"
 )
-SEPARATES = re.compile(r"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$")
-# (1,100) may be a pair, and 0.333... has more digits.
+SEPARATES = re.compile(rf"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$|[{LETTER}] ?\( ?$")
+# (1,100) may be a pair, but (1{,}100), (1\,100) and ($1,100) are not; 0.333... has more digits.
 UNSURE = re.compile(
-    r"(?s:.*=)?[ $]*(?:\\left)?[([](?:[-+−] ?)?[0-9]{1,3}(?:,[1-9][0-9]{2})+(?:\\right)?[])][ .$]*$"
-    r"|(?s:.*)[0-9]\.[0-9]+ ?\.\."
+    r"[([] ?[-+]? ?[0-9]{1,3}(?:,[1-9][0-9]{2})+ ?[])]|[0-9]\.[0-9]+ ?\.\."
+    r"|x[0-9.,]+ ?(?:T|MM|mil)(?![A-Za-z])"
 )
+NO_PAIR = {r"\{,\}|,?\\!|\\[,;: ](?=[0-9])": "", r"\\?[$£€¥₹] ?(?=[0-9])": "x"}
 SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")
 BOUND = re.compile(r"[<>≤≥]|\\[lg](?:eq?|t)(?![A-Za-z])")
 COUNTS = (
@@ -99,7 +100,7 @@ CHANGES = re.compile(
     rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
     rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
     r"|halved|twice|thrice|(?:double|triple|quadruple)d?|tens|pi|not|minus|plus|negative|negation"
-    r"|below zero|in debt|(?:loss|debt|deficit) of|at (?:most|least)|inverse|root"
+    r"|below zero|in debt|debt of|deficit of|loss|decreased?|BCE?|at (?:most|least)|inverse|root"
     r"|or (?:more|less|fewer|greater|higher|lower|over|above|under|below)"
     r"|s (?:square|cube|half)|(?:square|cube|reciprocal|opposite|complement) of|log|logarithm|ln|lg"
     r"|sqrt|(?:arc|a)?(?:sin|cos|tan)h?|(?:co)?(?:sine|tangent)|exp|factorial"
@@ -150,6 +151,7 @@ REWRITE = {
     # £5m and $5 K are no length and no temperature.
     r"(?<=[$£€¥₹])([0-9.,]+) ?[mb](?![A-Za-z])": lambda amount: amount[0].upper(),
     r"(?<=[$£€¥₹])([0-9.,]+) (?=[kKMB](?![A-Za-z]))": r"\1",
+    r"([-+])\\?[$£€¥₹] ?(?=[.0-9])": r"\1",
     r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])": " ",
     r"\s+": " ",
     # The exponent of a unit, as of square feet.
@@ -213,10 +215,12 @@ def read_number(text: str) -> Fraction | None:
        degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES,
        POWERS: "2 and a half", "2 squared") and every other sign or command of LaTeX make the text
        unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
-    5. Several numbers count as one only if they are equal, with "or" or "is" or a comma between
-       them: $18 or 18.00 dollars, but not 5 feet and 5 inches.
+    5. Several numbers count as one only if they are equal, with "or", "is", a comma or a bracket
+       between them: $18 or 18.00 dollars, 18 dollars ($18.00), but not 5 feet and 5 inches.
+    6. (1,100) and [1,100] may be a pair or an interval, and 0.333... has more digits.
     """
-    if len(text) > LONGEST_BOX or UNSURE.match(text):
+    sure = plainly(rewritten(rewritten(text[:LONGEST_BOX], UNSEEN), NO_PAIR)).rpartition("=")[2]
+    if len(text) > LONGEST_BOX or UNSURE.search(sure):
         return None
     text = plainly(text)
     several = sum("=" in part for part in SEVERAL.split(text)) > 1
@@ -373,9 +377,7 @@ def result(text: str) -> str:
 
 def unnamed(text: str) -> str:
     """Return an equation in unknowns without its last side, which is no answer: x + y = 5, 2x = 6.
-
-    "" if another side is a name, as x, f(2) or P(A).
-    """
+    "" if another side is a name, as x, f(2) or P(A)."""
     before = ARGUMENT.sub("", text).rpartition("=")[0]
     return before if all(map(OPERATION.search, before.split("="))) else ""
 
@@ -392,9 +394,6 @@ def number_in(answer: str) -> Fraction | None:
 
 def words(text: str) -> str:
     """Return the words of an answer without any number or formula in small letters, or "".
-
-    They are three at most, and one has four letters, a capital one before another, or is short as
-    yes and no are: ab may be a product.
-    """
+    They are three at most, one of four letters, with a capital or short as yes: ab is a product."""
     said = plainly(text).strip()
     return said.lower() if WORDS.fullmatch(said) else ""

@@ -83,7 +83,8 @@ class Task:
     tokenizer: Path | None = None
     # Names of the tokens that end a response, if they are not those of the checkpoint.
     stop_tokens: tuple[str, ...] = ()
-    # Whether all prompts have as many tokens: of a million, one is then read before training.
+    # Whether all prompts have the same number of tokens. Then only one of them is read before
+    # training, as there may be a million.
     equally_long: bool = False
     # Where the split comes from, for eval.py to print.
     source: str = ""
@@ -166,9 +167,9 @@ class Task:
 class FilteredTask:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
-    left_out  how many have more
-    lengths   the tokens of each prompt here
-    init      the checkpoint whose tokenizer this is, if any
+    left_out  the number of examples with longer prompts
+    lengths   the number of tokens of each prompt that is kept
+    init      the checkpoint that the tokenizer comes from, if any
     """
 
     def __init__(self, task: Task, tokenizer: Tokenizer, limit: int, init: str = ""):
@@ -230,7 +231,7 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
 
     directory  a path, or one below data/
     command    the module that makes the set, with its options, for errors
-    starts     what the names of the files to compare with their checksums begin with
+    starts     prefixes of the names of the files to compare with their checksums
 
     Returns its folder and its info.json. Raises FileNotFoundError if there is none, DataError if it
     is damaged.

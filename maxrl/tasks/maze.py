@@ -189,8 +189,8 @@ def verify(prompt: str, response: str) -> float:
 def progress(prompt: str, response: str) -> float:
     """Partial credit for a response, in [0, 1], and 1 for a shortest path (TailRL's maze reward).
 
-    The walk ends at its first touch of the goal, or before DONE. With the shortest path of L*
-    moves, the walk of L moves and d moves left to the goal at its end, the reward is
+    The walk ends when it first touches the goal, or before DONE. If the shortest path has L* moves,
+    the walk has L moves, and its end is d moves from the goal, the reward is
 
         max(0, L* - d) / (2 L*)  +  L* / (2 L) if the walk reaches the goal
 
@@ -344,7 +344,7 @@ class Maze(Task):
         return self.reward_of(str(example.prompt), response)
 
     def guess(self, example: Example) -> float:
-        """One of the shortest walks through an empty maze at random: 20 of 9x9, 3,432 of 17x17."""
+        """Guess a random shortest walk through an empty maze: 9x9 has 20 of them, 17x17 3,432."""
         sides = (self.size - 3) // 2
         walls = unpack(example.columns["maze"][None], self.size)[0]
         return straight_walks(walls) / math.comb(2 * sides, sides)

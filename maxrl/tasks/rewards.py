@@ -38,8 +38,9 @@ CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0][
 class Judge:
     """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N) on their device.
 
-    A reward is NaN without a verdict, and 0 with finished_only if the length limit cut a response.
-    Training and evaluation have one each, because the statistics of a step follow an evaluation.
+    A reward is NaN if there is no verdict. With finished_only, it is 0 for a response that was cut
+    by the length limit. Training and evaluation have a Judge each, because the statistics of a step
+    are read after its evaluation.
     """
 
     finished_only = False

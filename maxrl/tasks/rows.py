@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.system.files import DataError, checksum
-from maxrl.system.tables import as_text, read_table
+from maxrl.system.tables import NOTHING, as_text, read_table
 from maxrl.tasks.answers import answer_in, last_boxed
 from maxrl.tasks.splits import data_files
 
@@ -45,14 +45,17 @@ def read_rows(
         texts = [text for text in named.values() if isinstance(text, str) and text]
         paths = [os.path.abspath(text) for text in texts]
         files = data_files(data, split, alone=paths.count(os.path.abspath(data)) == 1)
-        check_apart(named, split, files)
-        found = [(row, where) for file in files for row, where in read_table(file)]
-        sums: dict[str, Path] = {}
-        for file in files:
-            same = sums.setdefault(checksum(file), file)
-            if same != file:
-                raise DataError(f"{same} and {file} have the same content: remove one of them")
-        digest = " ".join(sums)
+        others = other_files(named, split, files)
+        tables = {file: [*read_table(file)] for file in files}
+        found = [row for table in tables.values() for row in table]
+        digests = [checksum(file) for file in files]
+        digest = " ".join(digests)
+        # Where every row has a file of its own, some may be equal.
+        sums = {its: file for file, its in zip(files, digests) if len(tables[file]) > 1}
+        for file, its in zip(files, digests):
+            if sums.get(its, file) != file:
+                raise DataError(f"{file} and {sums[its]} have the same content: remove one of them")
+        check_copies(sums, split, others)
     else:
         found = in_memory(data, split)
         text = json.dumps([row for row, _ in found], default=written, skipkeys=True)
@@ -64,9 +67,14 @@ def read_rows(
     return rows, digest
 
 
-def check_apart(named: Mapping[str, str | Sequence[dict]], split: str, files: list[Path]) -> None:
-    """FileNotFoundError if another split, named otherwise, reads one of these files too, or a copy
-    of it."""
+def other_files(
+    named: Mapping[str, str | Sequence[dict]], split: str, files: list[Path]
+) -> list[tuple[str, Path]]:
+    """Return the files of the other splits, where they are named otherwise, each with its split.
+
+    FileNotFoundError if one of them is a file of this split too.
+    """
+    found = []
     for other, data in named.items():
         if not isinstance(data, str) or not os.path.exists(data):
             continue
@@ -81,17 +89,20 @@ def check_apart(named: Mapping[str, str | Sequence[dict]], split: str, files: li
             raise FileNotFoundError(
                 f"{split} and {other} both read {min(shared)}: name files or folders apart"
             )
-        sizes: dict[int, list[Path]] = {}
-        for file in files:
-            sizes.setdefault(file.stat().st_size, []).append(file)
-        for their in theirs:
-            # Only files of one size are read.
-            same = sizes.get(their.stat().st_size, [])
-            for file in [file for file in same if checksum(file) == checksum(their)]:
-                raise FileNotFoundError(
-                    f"{split} reads {file} and {other} a copy of it, {their}: name one file for "
-                    "both if that is meant"
-                )
+        found += [(other, file) for file in theirs]
+    return found
+
+
+def check_copies(sums: dict[str, Path], split: str, others: list[tuple[str, Path]]) -> None:
+    """DataError if a file of another split is a copy of one in {checksum: file} of this split."""
+    sizes = {file.stat().st_size for file in sums.values()}
+    for other, their in others:
+        # Only files of one size are read. A link may be broken.
+        if their.is_file() and their.stat().st_size in sizes and checksum(their) in sums:
+            raise DataError(
+                f"{split} reads {sums[checksum(their)]} and {other} a copy of it, {their}: name "
+                "one file for both if that is meant"
+            )
 
 
 def written(value: object) -> str:
@@ -122,8 +133,8 @@ def checked_row(row: dict, name: str, where: str) -> dict:
         value: Any = row.get(other)
         # An array of messages, as pandas has them from parquet.
         value = value.tolist() if hasattr(value, "tolist") else value
-        # What is there, but no prompt, is not replaced.
-        if value is not None and value == value:
+        # What is there, but no prompt, is not replaced. pandas has values of its own for nothing.
+        if isinstance(value, str | list) or str(value) not in NOTHING:
             row[name] = value
             break
     value = row.get(name)

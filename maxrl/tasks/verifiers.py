@@ -6,6 +6,7 @@ both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 
 all, and reads a reference by answer_in().
 """
 
+import re
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,15 @@ from maxrl.system import distributed
 from maxrl.system.sandbox import Pool, SandboxError, TooSlow
 from maxrl.system.tables import as_text
 from maxrl.tasks.answers import (
+    CHANGES,
     LONGEST_BOX,
+    POWERS,
+    SEVERAL,
+    STYLES,
     answer_in,
     last_boxed,
     number_in,
+    plainly,
     read_number,
     result,
     rewritten,
@@ -116,10 +122,36 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
         # Values of two names are not equal.
         number = None if "=" in gold and "=" in box else number_in(gold)
         right = box == answer.strip() or number is not None and number == read_number(box)
-        pairs.append((box, box) if right else (result(box), gold))
+        pairs.append((box, box) if right or said(box) == said(gold) != "" else (value(box), gold))
     unsure = [(box, gold) for box, gold in pairs if box and gold and box != gold]
     verdicts = _found("boxed", unsure)
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
+
+
+# Words at the end, within \text or without, of a unit or of what changes the value before them.
+TAIL = re.compile(
+    rf"(?:\\(?:{STYLES})\s*\{{([^{{}}]*)\}}(?:\^\{{?[23]\}}?)?"
+    r"|(?<=[\s~])([A-Za-z]{2,}(?:[ .]+[A-Za-z]{2,})*))[.\s]*$"
+)
+VALUE = re.compile(r"(?:[0-9})\]]|\\pi)(?:[\s~]|\\[,;:! ])*$")
+
+
+def value(box: str) -> str:
+    r"""Return result(box), of 4\sqrt{3} \text{ square units} without the unit; "" if the words
+    change the value, as in 12\pi \text{ million}, which math-verify leaves out."""
+    found = TAIL.search(box, max(len(box) - 100, 0))
+    words = " " + (found[1] or found[2] or "").strip() if found else ""
+    if not found or not words.strip() or not VALUE.search(box[: found.start()]):
+        return result(box)
+    if CHANGES.search(words) or POWERS.match(words):
+        return ""
+    return result(box if SEVERAL.search(words) else box[: found.start()])
+
+
+def said(text: str) -> str:
+    """Return what words and numbers say, as June 20; "" for anything else."""
+    plain = " ".join(plainly(text).split())
+    return plain if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'-]*", plain) and "^" not in text else ""
 
 
 def readable_batch(answers: list[str]) -> list[bool]:

@@ -201,7 +201,7 @@ CONFIGS = """
 {"init_lora_weights": "pissa"} | init_lora_weights = 'pissa'
 {"lora_alpha": null} | a cannot be loaded: unsupported operand
 {"r": 1000000000000} | size mismatch for .*lora_A.weight
-{"base_model_name_or_path": null} | its base model is not there
+{"base_model_name_or_path": null} | base model is not there
 """
 
 

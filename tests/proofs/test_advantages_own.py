@@ -1,5 +1,6 @@
 """Estimators of the user's own: what they weigh, what is refused, and their options."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from maxrl.advantages import ADVANTAGES, estimator, weight
 from maxrl.advantages.formulas import maxrl_weight
 from maxrl.advantages.registry import own
+from maxrl.system import user_code
 from maxrl.system.errors import UsageError
 from tests.helpers.outcomes import PASS_RATES, all_outcomes, every_count, expected_gradient
 from tests.helpers.tensors import close, normal
@@ -200,3 +202,16 @@ def test_a_name_that_is_taken():
             return rewards
 
     assert ADVANTAGES["grpo"] is before
+
+
+def test_one_file_under_two_names(tmp_path, monkeypatch):
+    """A program imports it, and --estimator FILE.py:NAME runs it again."""
+    text = "from maxrl.advantages import estimator\n@estimator(takes='any')\ndef twin(rewards):\n"
+    (tmp_path / "of_two_names.py").write_text(f"{text}    return rewards\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        importlib.import_module("of_two_names")
+        found = user_code.import_object(f"{tmp_path}/of_two_names.py:twin", "--estimator")
+        assert ADVANTAGES["twin"] is found
+    finally:
+        ADVANTAGES.pop("twin", None)

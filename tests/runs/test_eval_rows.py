@@ -118,6 +118,12 @@ def test_the_options_of_a_task_are_those_of_all_rows():
         given = {"task.reward": "goal"}
         assert judging_fields("maze", given, recipes)["task_options"] in (one, other)
     assert "task_options" not in judging_fields("countdown", {}, maze)
+    # The default may be said, and an option of several words may be written in two ways.
+    said = [Config(task="maze", task_options=options) for options in ({}, {"size": 17})]
+    assert judging_fields("maze", {}, said)["task_options"] == {}
+    own = [Config(task="mine:Own", task_options={"max_moves": moves}) for moves in (5, 6)]
+    for name in ("task.max-moves", "task.max_moves"):
+        assert judging_fields("mine:Own", {name: "5"}, own)
 
 
 def test_paths_that_end_alike_are_rows_of_their_own():
@@ -129,7 +135,9 @@ def test_paths_that_end_alike_are_rows_of_their_own():
 
 def test_a_row_of_runs_that_differ_says_so(recwarn, in_a_directory_of_its_own):
     """In more than the seed, in how far they are, or not at all."""
-    for name, options in {"a": {}, "b": {"seed": 1}, "c": {"seed": 1, "lr": 0.1}}.items():
+    rows = {"a": {}, "b": {"seed": 1}, "c": {"seed": 1, "lr": 0.1}, "d": {"eval_every": 7}}
+    rows["e"] = {"task_options": {"size": 9}}
+    for name, options in rows.items():
         for step in (2, 4):
             save(f"{name}/step-{step:06}", {"task": "maze"}, **options)
     check_row("row", [Path("a/step-000002"), Path("b/step-000002")])
@@ -137,10 +145,24 @@ def test_a_row_of_runs_that_differ_says_so(recwarn, in_a_directory_of_its_own):
     for paths, words in (
         (["a/step-000002", "c/step-000002"], "--lr"),
         (["a/step-000002", "b/step-000004"], "step-000002, step-000004"),
-        (["b/step-000002", "b/step-000002"], "one run"),
+        (["b/step-000002", "b/step-000002"], "count as seeds"),
+        (["a/step-000002", "b/step-000002", "d/step-000002"], "count as seeds"),
+        (["a/step-000002", "e/step-000002"], "--task.size"),
     ):
         with pytest.warns(UserWarning, match=words):
             check_row("row", list(map(Path, paths)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_row_of_runs_that_are_alike_says_nothing(monkeypatch, in_a_directory_of_its_own):
+    """Warm-ups that stop at a pass rate, options in another order, another rank."""
+    for seed, sizes in enumerate(({"size": 9, "directory": "x"}, {"directory": "x", "size": 9})):
+        recipe = {"task": "maze", "task_options": sizes, "seed": seed, "eval_every": 1}
+        recipe |= {"stop_at_pass": 0.1}
+        save(f"warm{seed}/step-{seed:06}", recipe)
+    check_row("row", [Path("warm0/step-000000"), Path("warm1/step-000001")])
+    monkeypatch.setenv("RANK", "1")
+    check_row("row", [Path("warm0/step-000000")] * 2)
 
 
 def test_one_file_may_be_written_in_several_ways(monkeypatch, tmp_path):

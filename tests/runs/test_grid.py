@@ -16,6 +16,7 @@ import torch
 from maxrl.analysis.plots import read_runs
 from maxrl.run import grid
 from maxrl.system.arguments import runs_named
+from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from tests.helpers.runs import passed
 from tests.helpers.tables import each
@@ -54,9 +55,20 @@ def test_names_tell_what_is_swept(planned):
     ]
     words = "--estimator=maxrl --lr=1e-05 --seed=1 --eval-every=10 --task.directory=x"
     assert runs["estimator=maxrl-lr=1e-05"] == words.split()
-    names = list(planned("maze17", "--init", "a/b,c/b", "--clip", "0.1,0.2"))
+    names = list(planned("maze17", "--init", "a/b,c/b", "--passes=2", "--clip", "0.1,0.2"))
     assert names == ["init=a_b", "init=c_b"]
     assert list(planned("maze9_laptop_sft", "--seed", "0,0,1")) == ["seed=0", "seed=1"]
+
+
+def test_a_run_has_the_options_that_have_an_effect_in_it(planned):
+    """As a decay where the schedule has none; an option without an effect in any run is refused."""
+    words = ("maze9_laptop", "--schedule", "constant,cosine", "--decay-ratio", ".3")
+    assert planned(*words) == {
+        "schedule=constant": ["--schedule=constant"],
+        "schedule=cosine": ["--schedule=cosine", "--decay-ratio=0.3"],
+    }
+    with pytest.raises(UsageError, match="--decay-ratio means nothing without"):
+        planned("maze9_laptop", "--seed", "0,1", "--schedule", "constant", "--decay-ratio", ".3")
 
 
 @pytest.fixture

@@ -77,6 +77,19 @@ def wandb(monkeypatch):
     return module
 
 
+def test_a_tracker_that_fails_does_not_end_the_run(warm, shell, wandb):
+    """Its service may have gone. It is said once."""
+
+    def gone(values, step, commit):
+        raise BrokenPipeError("the service has gone")
+
+    wandb.init = lambda **given: types.SimpleNamespace(log=gone, finish=lambda: None)
+    run = ("train.py", *SHORT, "--init", warm, "--out", "rl", "--track", "wandb")
+    said = passed(shell(*run))
+    assert said.count("WandB raised BrokenPipeError: the service has gone") == 1
+    assert len(metrics("rl")) > 1
+
+
 def test_a_resumed_run_of_wandb_has_one_id(warm, shell, wandb):
     run = ("train.py", *SHORT, "--init", warm, "--save-every", 2, "--out", "rl", "--resume", "auto")
     with killed(at=4):

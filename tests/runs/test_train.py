@@ -17,10 +17,11 @@ from maxrl.models import checkpoint, from_config
 from maxrl.run import setup
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling.sampler import noise
+from maxrl.system import distributed
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from maxrl.tasks import load_task
-from tests.helpers.runs import column, killed, metrics, passed, refused, weights
+from tests.helpers.runs import SHORT, column, killed, metrics, passed, refused, weights
 from tests.helpers.wholeness import differences
 
 
@@ -87,6 +88,19 @@ def test_interrupted_and_resumed_equals_uninterrupted(recorded, shell, at):
         passed(shell(*recorded.command))
         shutil.rmtree("run/tensorboard", ignore_errors=True)
         assert differences(Path("whole"), Path("run")) == []
+
+
+def test_another_precision_is_said(warm, shell, monkeypatch):
+    """--precision auto chooses one by the hardware, on which a run may be resumed."""
+    chosen = [False]
+    monkeypatch.setattr(distributed, "use_bfloat16", lambda *_: chosen[0])
+    run = ("train.py", *SHORT, "--init", warm, "--save-every", 2, "--out", "rl", "--resume", "auto")
+    with killed(at=4):
+        shell(*run, "--precision", "auto")
+    chosen[0] = True
+    said = passed(shell(*run, "--precision", "auto"))
+    assert "was trained in another precision than bfloat16" in said
+    assert "another precision" not in passed(shell(*run, "--precision", "auto"))
 
 
 def test_an_existing_run_is_never_overwritten(recorded, shell):

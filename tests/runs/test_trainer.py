@@ -68,6 +68,23 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     assert transformers.AutoTokenizer.from_pretrained("saved").chat_template == TEMPLATE
 
 
+def test_a_saved_adapter_knows_its_base(tiny_chat, in_a_directory_of_its_own):
+    """Another model that takes its place gives other logits, and is refused."""
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    shutil.copytree(tiny_chat, "base")
+    MaxRLTrainer("base", digit, MaxRLConfig("out", **SHORT), sums(), peft_config=lora).save_model(
+        "adapter"
+    )
+    checkpoint.load("adapter")
+    other = checkpoint.load("base")
+    with torch.no_grad():
+        other.model.lm_head.weight += 1
+    checkpoint.save_into(Path("base"), other)
+    with pytest.raises(ValueError, match="has changed: put it back"):
+        checkpoint.load("adapter")
+
+
 def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_its_own):
     """Like TRL's trainer; and save_model into the run directory itself can be loaded."""
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny_chat)

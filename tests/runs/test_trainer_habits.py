@@ -1,6 +1,8 @@
 """What scripts for TRL do around train(): callbacks, and what they ask of arguments and trainer."""
 
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,30 @@ def test_early_stopping_of_transformers(new):
     assert trainer.state.best_metric == pytest.approx(0.3)
 
 
+def test_what_changes_after_the_training_does_not_end_a_script(new):
+    """Nothing of this changes what an evaluation says."""
+    trainer = new()
+    trainer.train()
+    trainer.train_dataset, trainer.args.learning_rate = None, 0.0
+    assert trainer.evaluate()
+
+
+def test_a_signal_after_a_callback_has_ended_the_training(new, monkeypatch):
+    """It is the first one, and waits for the checkpoint."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    saved = []
+
+    def save(path, *given, save=checkpoint.save, **named):
+        os.kill(os.getpid(), signal.SIGINT)
+        saved.append(path.name)
+        save(path, *given, **named)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    trainer = new([Recorder(stop=2)])
+    trainer.train()
+    assert saved == [path.name for path in Path("out").glob("step-*")] == ["step-000002"]
+
+
 SCRIPT = """
 import sys
 from maxrl import MaxRLConfig, MaxRLTrainer
@@ -183,7 +209,7 @@ def digit(completions, **columns):
 
 class Stop:
     def on_step_end(self, args, state, control, **named):
-        control.should_training_stop = state.global_step == 2 and args.process_index == 0
+        control.should_training_stop = state.global_step == 2 and args.process_index == 1
 
 args = MaxRLConfig(
     "two", per_device_train_batch_size=8, num_generations=4, max_completion_length=6,
@@ -258,6 +284,7 @@ def test_the_method_is_said(new, capfd):
             new(scale_rewards=value)
 
 
+@pytest.mark.filterwarnings("ignore:.* are training prompts")
 @pytest.mark.filterwarnings("error")
 def test_maxrl_is_not_said(new):
     new()

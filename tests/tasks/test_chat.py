@@ -268,6 +268,21 @@ def test_a_special_token_of_the_vocabulary_alone(tmp_path):
         assert ours.encode(text) == ids and len(letters) in ids
 
 
+def test_a_token_of_the_vocabulary_that_is_not_special(tmp_path):
+    """It is one token, too, and a reward function sees it in the response."""
+    words = tokenizer()
+    words.backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
+    named = {
+        "4": {"content": "user:", "special": False},
+        "2": {"content": "<eos>", "special": True},
+    }
+    words.config["added_tokens_decoder"] = named
+    words.save(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.encode("user:<eos>") == [4, 2]
+    assert ours.decode([4, 2], skip_special=True).strip() == "user:"
+
+
 # What tokenizer_config.json has, and special_tokens_map.json.
 HELD = """
 {} | {"eos_token": "<eos>", "bos_token": BOS}

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from maxrl.learning.config import Config
+from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import banner
-from maxrl.run.setup import choose_rewards, load
+from maxrl.run.build import policy_from
+from maxrl.run.setup import choose_rewards, load, load_splits
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.chats import sums, tiny_chat  # noqa: F401
@@ -52,6 +54,41 @@ def test_a_template_in_the_prompts_is_said(tiny_chat, in_a_directory_of_its_own)
     options = {"train": "mine.jsonl", "chat": True}
     with pytest.warns(UserWarning, match="<user>.*--task.chat false"):
         load(Config(task="prompts", task_options=options, init="chat"), "train")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_turn_without_an_end_is_said_of_messages_alone(prompts, tiny_chat, monkeypatch):  # noqa: F811
+    """A text has no turns, whatever the template of a base model does."""
+    monkeypatch.setattr(Tokenizer, "unstopped", lambda *_: "<end>")
+    start = Config(task="prompts", init=tiny_chat), None, None, torch.device("cpu")
+    policy_from(start[0], prompts(sums(chat=False), chat=False), *start[1:])
+    with pytest.warns(UserWarning, match=f"{tiny_chat}: .*<end>"):
+        policy_from(start[0], prompts(sums()), *start[1:])
+
+
+def test_a_role_that_the_template_leaves_out_is_said(tiny_chat, in_a_directory_of_its_own):  # noqa: F811
+    """Every prompt would be the same text, without its question."""
+    shutil.copytree(tiny_chat, "chat")
+    told = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}="
+    Path("chat/chat_template.jinja").write_text(told)
+    for roles, said in ((("human",), "human"), (("developer", "user"), "developer")):
+        rows = [{"prompt": [{"role": r, "content": f"{i} + 1"} for i, r in enumerate(roles)]}]
+        put(Path("mine.jsonl"), rows)
+        with pytest.warns(UserWarning, match=f"leaves out messages of the role {said}"):
+            load(Config(task="prompts", task_options={"train": "mine.jsonl"}, init="chat"), "train")
+
+
+def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, recwarn):  # noqa: F811
+    """But not if one file is named for both."""
+    put(Path("a.jsonl"), sums()[:6])
+    put(Path("b.jsonl"), sums()[4:8])
+    for other, count in (("b.jsonl", 1), ("a.jsonl", 0)):
+        options = {"train": "a.jsonl", "validation": other}
+        load_splits(Config(task="prompts", task_options=options, init=tiny_chat, eval_every=1))
+        said = [str(one.message) for one in recwarn.list if "training prompts" in str(one.message)]
+        assert len(said) == count
+        recwarn.clear()
+        assert all("2 of 4" in text for text in said)
 
 
 @pytest.mark.filterwarnings("error")

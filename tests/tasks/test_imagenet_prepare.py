@@ -168,6 +168,21 @@ def test_images_become_small_rgb(kind, size):
     assert abs(before.mean((0, 1)) - after.mean((0, 1))).max() < 12
 
 
+def test_what_pillow_would_make_black_or_white(train_and_val, run):
+    """More than 8 bits are refused by name; ink on a transparent ground is on white."""
+    deep = Image.fromarray(np.linspace(4000, 60000, 2500).reshape(50, 50).astype(np.uint16))
+    file = io.BytesIO()
+    deep.save(file, "PNG")
+    put(source / "train/bee/deep.png", file.getvalue())
+    refused(run(), "train/bee/deep.png has pixels of more than 8 bits")
+    ink = Image.new("RGBA", (50, 50), (0, 0, 0, 0))
+    ink.paste((0, 0, 0, 255), (0, 0, 25, 50))
+    file = io.BytesIO()
+    ink.save(file, "PNG")
+    small = np.asarray(Image.open(io.BytesIO(prepare.to_jpeg(file.getvalue(), 40, 90))))
+    assert small[:, :18].max() < 40 and small[:, 22:].min() > 215
+
+
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
 CUT = encoded(GREY, (30, 400))[:-99]  # its size can still be read
 

@@ -203,6 +203,18 @@ def test_mazes_of_others(form, tmp_path, capsys):
     refused(run(capsys, *words, "--test", 10, "--overwrite"), "12 mazes")
 
 
+def test_mazes_that_a_file_has_twice(tmp_path, capsys):
+    """One would be learned before it is asked."""
+    walls = looped(9, 6)
+    file = written(tmp_path / "mazes", np.concatenate([walls, walls[:2]]), "grid")
+    words = ["--source", file, "--out", tmp_path / "set", "--size", 9, "--test", 2]
+    code, said = run(capsys, *words, "--validation", 0)
+    assert code == 0 and "left out 2 mazes" in said
+    found = [Maze(split, 9, tmp_path / "set") for split in ("train", "test")]
+    prompts = [task[i].prompt for task in found for i in range(len(task))]
+    assert len(set(prompts)) == len(prompts) == 6
+
+
 WRONG = {
     "another size": lambda walls: walls[:-2, :-2],
     "ragged": lambda walls: [[1] * 9] * 8 + [[1]],

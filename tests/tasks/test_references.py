@@ -28,6 +28,10 @@ from tests.helpers.tables import each, put, rows
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 # A value, and what people write for it; nothing where it is missing.
 VALUES = r"""
+3 * 6.1 | 18.3
+0.1 + 0.2 | 0.3
+np.float64(4.35 * 100) | 435
+3.141592653589793 | 3.141592653589793
 "\\frac12" | \frac12
 np.str_("x") | x
 7 | 7

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from maxrl.system.errors import UsageError
-from maxrl.tasks import load_task
+from maxrl.system.files import checksum
+from maxrl.tasks import load_task, rows
 from tests.helpers.tables import cells, each, put, write
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -132,7 +133,9 @@ def test_chats_that_pandas_has_read(messages):
     read = pandas.read_parquet("a.parquet")
     assert prompts(read.to_dict("records"))[0].prompt == messages
     assert prompts([{"prompt": np.array(messages)}])[0].prompt == messages
-    assert prompts([{"prompt": None, "question": np.array(messages)}])[0].prompt == messages
+    for nothing in (None, float("nan"), pandas.NA, pandas.NaT):
+        row = {"prompt": nothing, "question": np.array(messages)}
+        assert prompts([row])[0].prompt == messages
     data = pytest.importorskip("datasets").Dataset.from_pandas(read)
     for form in (None, "numpy", "torch", "pandas"):
         assert prompts(data.with_format(form))[0].prompt == messages
@@ -170,15 +173,38 @@ def test_what_changes_from_run_to_run_is_not_in_the_digest():
 def test_one_content_in_two_files():
     """A file that was downloaded twice; in a folder of other names it is none of the split."""
     Path("data").mkdir()
-    for name in ("data/train.jsonl", "data/train (1).jsonl", "data/test.jsonl"):
-        put(Path(name), [{"prompt": "p"}])
+    names = ("data/train.jsonl", "data/train (1).jsonl", "data/test.jsonl")
+    for name in names:
+        put(Path(name), [{"prompt": "p"}, {"prompt": "p"}])
     with pytest.raises(UsageError, match="same content"):
         prompts("data")
     put(Path("data/train (1).jsonl"), [{"prompt": "q"}])
     # The test set is a copy of one of them.
-    with pytest.raises(FileNotFoundError, match="copy"):
+    with pytest.raises(UsageError, match="copy of it, data/test.jsonl: name one file"):
         load_task("prompts", "train", train="data", test="data/test.jsonl")
-    assert len(prompts("data")) == 2
+    # What is wrong with another split is said where it is read.
+    Path("data/test.jsonl").unlink()
+    Path("data/test.jsonl").symlink_to("nowhere.jsonl")
+    assert len(load_task("prompts", "train", train="data", test="data/test.jsonl")) == 3
+    with pytest.raises(FileNotFoundError, match="no file vaild.jsonl"):
+        load_task("prompts", "validation", train="data", validation="vaild.jsonl")
+    # A row has a file of its own.
+    Path("data/test.jsonl").unlink()
+    for name in names:
+        put(Path(name), [{"prompt": "p"}])
+    assert len(load_task("prompts", "train", train="data", test="data/test.jsonl")) == 2
+
+
+def test_of_many_files_each_is_read_once(monkeypatch):
+    """All have one size. For every pair of them it would take hours."""
+    for split in ("train", "test"):
+        Path(split).mkdir()
+        for i in range(200):
+            put(Path(split, f"{i:03}.jsonl"), [{"prompt": f"{split[:2]} {i:03}"}] * 2)
+    summed = []
+    monkeypatch.setattr(rows, "checksum", lambda file: summed.append(file) or checksum(file))
+    assert len(load_task("prompts", "train", train="train", test="test")) == 400
+    assert len(summed) == 400
 
 
 def test_two_columns_of_one_name_in_parquet():

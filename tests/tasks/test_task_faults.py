@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from maxrl.learning.config import Config
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.setup import check_templates
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task, verifiers
 from maxrl.tasks.base import FilteredTask, prompt_lengths
@@ -242,6 +245,23 @@ def test_of_a_million_equally_long_prompts_one_is_counted():
             return super().__getitem__(index)
 
     assert prompt_lengths(Many("train"), Words()) == [4] * 10**6
+
+
+def test_of_a_million_for_a_model_with_words_of_its_own_one_is_read():
+    """Whether prompts fit the chat template of a model is seen in the first."""
+
+    class Many(tiny.Up):
+        equally_long = True
+        vocabulary = ()
+
+        def __len__(self):
+            return 10**6
+
+        def __getitem__(self, index):
+            assert index == 0
+            return super().__getitem__(index)
+
+    check_templates(Config(), Many("train"), "train", Tokenizer.from_vocabulary(("a",)))
 
 
 @pytest.mark.parametrize("name", ["Final", "Show"])

@@ -112,6 +112,5 @@ class ScriptRun(Run):
         if evaluated := {name: metrics[name] for name in metrics if name.startswith("eval/")}:
             trainer.evaluated(underscored(evaluated))
         # As a signal does; the other ranks follow.
-        if trainer.control.should_training_stop:
-            self.signalled = 0.0
+        self.asked = bool(trainer.control.should_training_stop)
         return super().ends(step, metrics, *saved)

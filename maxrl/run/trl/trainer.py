@@ -144,6 +144,8 @@ class MaxRLTrainer(Around):
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
         self.validation = None if validation is None else setup.load(cfg, "validation")
+        if self.validation is not None:
+            setup.check_shared(self.task, self.validation)
         template = checkpoint.load_tokenizer(init).chat_template
         if self.task and isinstance(self.task[0].prompt, list) and template is None:
             raise UsageError("chat messages need a chat template, and the tokenizer has none")
@@ -209,7 +211,7 @@ class MaxRLTrainer(Around):
             judges = self.judge, self.eval_judge
             loop.train(cfg, run, self.task, self.validation, *judges, policy, optimizer)
             distributed.barrier()
-        if run.stopped and not distributed.from_main(self.control.should_training_stop):
+        if run.stopped and not run.asked:
             cli.leave(STOPPED, spared=before)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
@@ -229,7 +231,9 @@ class MaxRLTrainer(Around):
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
         if self.validation is None or eval_dataset not in (None, self.eval_dataset):
             raise UsageError("evaluate() needs an eval_dataset, which is given to the trainer")
-        self.check_unchanged()
+        # After hours of training nothing is worth the end of a script.
+        if not self.begun:
+            self.check_unchanged()
         found = evaluation.evaluate(self.cfg, self.started(), self.validation, self.eval_judge)
         metrics = underscored(found)
         self.log(metrics)

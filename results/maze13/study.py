@@ -112,7 +112,7 @@ def gap_k() -> dict:
         line = banded(said, ks * beside, passed[name] - passed[other], bars=True)
         lines.append(line | style)
     return {
-        "title": "MaxRL leads GRPO without a penalty from k = 4 on, with a penalty nowhere",
+        "title": "MaxRL leads GRPO without a penalty from k = 2 on, with a penalty nowhere",
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed[OWN])} seeds; points of one k stand side by side. KL: a penalty of .04. "
@@ -181,7 +181,7 @@ def figure3() -> dict:
         lines.append(penalised(line, "grpo") if "-kl" in name else line)
     before = -np.log(np.exp(-found["base"]).mean())
     return {
-        "title": "With 4 rollouts MaxRL is behind GRPO with a KL penalty, with more none leads",
+        "title": "With 4 rollouts MaxRL is behind GRPO with a KL penalty, with more it is level",
         "caption": "Ours: .3M parameters, Muon, weak bases, 350 steps of 16 prompts, GRPO with a "
         "KL penalty of .04 (open markers); mean of 3 seeds and each of them (thin). "
         "Paper: 9,000 steps of 256 prompts, GRPO without a penalty",

@@ -114,7 +114,7 @@ def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
     advantages = rule(rewards, **options)  # (N + 1, N)
     success = advantages[:, :1]  # (N + 1, 1)  a_s(K)
     failure = advantages[:, -1:]  # (N + 1, 1)  a_f(K)
-    # Run the same groups in reverse order, half of them at a time. This changes all that a rule
+    # Run the same groups with their rollouts reversed, half at a time. This changes all that a rule
     # sees besides (r_i, K): the order of the rollouts and the other groups of the batch.
     turned = rewards.flip(1)  # (N + 1, N)
     expected = torch.where(turned == 1, success, failure)  # (N + 1, N)

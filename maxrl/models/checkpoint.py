@@ -231,10 +231,8 @@ def check_same(path: Path, name: str, found: str, what: str) -> None:
 
 
 def base_of(path: Path) -> Path:
-    """Return the directory of the model that the adapter in a PEFT directory is for.
-
-    ValueError if that is an adapter too, which may name this one.
-    """
+    """Return the directory of the model that the adapter in a PEFT directory is for; ValueError if
+    that is an adapter too, which may name this one."""
     base = find(str(read_json(path / "adapter_config.json").get("base_model_name_or_path")))
     if (base / "adapter_config.json").exists():
         raise ValueError(f"{path} is an adapter of {base}, which is an adapter itself")
@@ -264,8 +262,8 @@ def save(
     optimizer, state, metrics  what resuming needs; state becomes state.json
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
-    appears complete or not at all. OSError if `path` exists. Of a model that is divided
-    among the ranks, save what sharding.Gathered.state returns.
+    is complete or not there. OSError if `path` exists. Of a divided model, save what
+    sharding.Gathered.state returns.
     """
     path = Path(path)
     if path.exists():
@@ -276,15 +274,16 @@ def save(
     temporary.mkdir(parents=True)
     try:
         if has_lora(model):
+            if recipe is None:
+                write_json(temporary / NEEDS, checkpoint.needs)
             write_json(temporary / "adapter_config.json", model.adapter_config)
             write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
             if checkpoint.tokenizer is not None:
                 checkpoint.tokenizer.save(temporary)
         else:
             write_model(temporary, checkpoint)
-        if recipe is not None or checkpoint.needs:
-            name = NEEDS if recipe is None else "recipe.json"
-            write_json(temporary / name, (recipe or {}) | checkpoint.needs)
+        if recipe is not None:
+            write_json(temporary / "recipe.json", recipe | checkpoint.needs)
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
             write_json(temporary / "state.json", state)

@@ -47,7 +47,7 @@ class Run:
     resumed  the checkpoint to resume from, or None
     steps    the number of steps before that checkpoint
     reached  whether pass@1 has reached --stop-at-pass
-    stopped  whether a signal has asked the run to stop; known after ends()
+    stopped  whether a signal or a callback has asked the run to stop; known after ends()
     skipped  the number of consecutive steps, up to the last one, without a finite gradient
     name     what a tracker calls the run, if not as its directory
     code     checksums of the user's files at the last start, which the main rank knows

@@ -25,7 +25,7 @@ from maxrl.tasks.rewards import Judge, probe
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 # What judges; it is the same for all rows.
 JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
-# Options of a task that say where its data are.
+# Options of a task that say where its data are, or what is done to them in training alone.
 PLACES = ("train", "validation", "test", "directory", "augment")
 OWN = ("task", *JUDGE, "max_response", "precision", "reward_errors", "reward_timeout")
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
@@ -132,7 +132,7 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     the fields of JUDGE.
 
     A warm-up has no say beside a run that was judged. Raises UsageError if they differ in what is
-    not given, but for where the data are.
+    not given, but for PLACES.
     """
     typed_in = {name.replace("-", "_") for name in given}
     fields: dict = {}
@@ -198,10 +198,13 @@ def check_row(name: str, paths: Sequence[Path]) -> None:
 def by_option(recipe: Config) -> dict[str, str]:
     """Return the fields of a recipe and the options of its task and its estimator, as JSON."""
     fields: dict = recipe.to_dict()
+    known = inspect.signature(TASKS[recipe.task]).parameters if recipe.task in TASKS else {}
+    usual = {name: one.default for name, one in known.items() if one.default is not one.empty}
+    fields["task_options"] = usual | fields["task_options"]
     for prefix in ("task", "estimator"):
         inner = fields.pop(f"{prefix}_options")
         fields |= {f"{prefix}.{name}": value for name, value in inner.items()}
-    return {name: json.dumps(value, sort_keys=True) for name, value in fields.items()}
+    return {name: json.dumps(value, sort_keys=True, default=str) for name, value in fields.items()}
 
 
 def find_task(asked: Asked) -> tuple[Task, Judge]:

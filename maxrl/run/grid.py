@@ -64,8 +64,8 @@ def values_of(kind: type, text: str) -> list:
 def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     """Return {name of a run: train.py's words} for every combination of the options' values.
 
-    A name has OPTION=VALUE of every option with several values; it is "run" if there are none. A
-    run is given the options that have an effect in it, as --betas has none with --optimizer sgd.
+    A run is given the options that have an effect in it, as --betas has none with --optimizer sgd.
+    A name has OPTION=VALUE of those that have several values; it is "run" if there are none.
     Raises UsageError for the first combination that cannot be, if two runs had one name, and for an
     option without an effect in any run.
     """
@@ -81,7 +81,7 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
         idle &= set(useless)
         given = {key: value for key, value in chosen.items() if key not in useless}
         words = [f"--{dashed(key)}={typed(value)}" for key, value in given.items()]
-        parts = [f"{key}={typed(chosen[key])}" for key in swept]
+        parts = [f"{key}={typed(given[key])}" for key in swept if key in given]
         # Slashes and the like may not be in the name of a file.
         name = re.sub(r"[^\w.+=-]", "_", "-".join(parts)) or "run"
         if runs.setdefault(name, words) != words:

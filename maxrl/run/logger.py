@@ -224,13 +224,9 @@ class Logger:
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self.file.write(json.dumps({"step": step} | known) + "\n")
         for tracker in [*self.trackers]:
-            try:
-                tracker.log(step, metrics)
-            # A service that has gone is no reason to lose the run.
-            except FAULTS as error:
+            if not self.tracked(tracker, "log", step, metrics):
                 self.trackers.remove(tracker)
-                said = f"{type(tracker).__name__} {describe_error(error)} and gets no more metrics"
-                self.say(f"warning: {said}")
+                self.tracked(tracker, "close")
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
             always = self.run.cfg.supervised and shown in ("reward", "unsolved")
@@ -240,6 +236,16 @@ class Logger:
         due = step in (self.first, self.run.cfg.steps - 1) or "eval/pass@1" in metrics
         if due or time.monotonic() - self.last_line > LINES:
             self.say(self.line(step + 1))
+
+    def tracked(self, tracker, method: str, *arguments) -> bool:
+        """Call a method of a tracker, and return whether it has not failed."""
+        try:
+            getattr(tracker, method)(*arguments)
+        # A service that has gone is no reason to lose the run.
+        except FAULTS as error:
+            self.say(f"warning: {type(tracker).__name__} is left out: it {describe_error(error)}")
+            return False
+        return True
 
     def warn(self, metrics: Metrics):
         """Say once what spoils a run without an error."""
@@ -278,7 +284,7 @@ class Logger:
             return
         rows = [json.loads(line) for line in self.history().splitlines()]
         for tracker in self.trackers:
-            tracker.close()
+            self.tracked(tracker, "close")
         self.file.close()
         if rows and not self.run.stopped and all(row.get("tokens") == 0 for row in rows):
             raise RunError(

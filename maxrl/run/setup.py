@@ -158,7 +158,7 @@ def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -
     prompts = [example_of(task, i).prompt for i in range(count)]
     if not tokenizer.chat_template:
         added = tokenizer.backend.encode("").ids
-        if added and tokenizer.encode_prompt(prompts[0])[:1] != added[:1]:
+        if added and prompts and tokenizer.encode_prompt(prompts[0])[:1] != added[:1]:
             warnings.warn(
                 f"{split}: this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts "
                 "do not get it: write it into them, or let chat_template.jinja write it",
@@ -201,8 +201,8 @@ def unread_roles(prompts: Sequence[str | list[dict]], tokenizer: Tokenizer) -> l
         if isinstance(prompt, list):
             for message in prompt:
                 first.setdefault(message["role"], (message["content"].strip(), prompt))
-    # Templates may shorten earlier answers, as by what was thought.
-    first.pop("assistant", None)
+    # Templates may shorten earlier answers, as by what was thought, and quote what tools say.
+    first = {role: one for role, one in first.items() if role not in ("assistant", "tool")}
     return [role for role, (said, prompt) in first.items() if said not in tokenizer.render(prompt)]
 
 

@@ -32,7 +32,8 @@ def as_text(row: dict, name: str, where: str) -> str:
     if isinstance(value, float | np.floating | Decimal) and math.isfinite(value):
         text = str(value)
         # 3 * 6.1 is 18.299999999999997.
-        short = f"{value:.15g}" if isinstance(value, float) else text
+        exact = not isinstance(value, float) or value.is_integer()
+        short = text if exact else f"{value:.15g}"
         if len(re.sub(r"^[-0.]+|[.]|e.*", "", short)) < 13:
             text = short
         # The text of a float may have an exponent.

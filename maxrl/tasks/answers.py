@@ -77,11 +77,14 @@ NUMBER = re.compile(
 GAP = re.compile(
     rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])[-*·](?=[{LETTER}])|/ ?(?=\(?[{LETTER}]))*"
 )
-SEPARATES = re.compile(rf"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$|[{LETTER}] ?\( ?$")
+SEPARATES = re.compile(
+    r"(?i:\b(?:or|is|are|equals)\b)|^ ?[,;] ?$"
+    rf"|[{LETTER}](?<!\bof)(?<!\btimes)(?<!\bthan)(?<!\bto)(?<!\bby)(?<!\bper)(?<!\bover) ?\( ?$"
+)
 # (1,100) may be a pair, but (1{,}100), (1\,100) and ($1,100) are not; 0.333... has more digits.
 UNSURE = re.compile(
-    r"[([] ?[-+]? ?[0-9]{1,3}(?:,[1-9][0-9]{2})+ ?[])]|[0-9]\.[0-9]+ ?\.\."
-    r"|x[0-9.,]+ ?(?:T|MM|mil)(?![A-Za-z])"
+    r"[([] ?[-+]? ?[0-9]{1,3}(?:,[1-9][0-9]{2})+ ?[])][ .]*$|[0-9]\.[0-9]+ ?\.\."
+    r"|x[0-9.,]+ ?(?:T|MM|mil)(?![-A-Za-z])"
 )
 NO_PAIR = {r"\{,\}|,?\\!|\\[,;: ](?=[0-9])": "", r"\\?[$£€¥₹] ?(?=[0-9])": "x"}
 SEVERAL = re.compile(r"[,;]|\b(?:and|or)\b")
@@ -100,7 +103,7 @@ CHANGES = re.compile(
     rf"(?<![{LETTER}])(?:(?i:(?:{'|'.join(SCALES)})(?:s|ths?)?"
     rf"|{PARTS}s|{PARTS} of|(?:an?|one) {PARTS}|third|half|quarter|halves"
     r"|halved|twice|thrice|(?:double|triple|quadruple)d?|tens|pi|not|minus|plus|negative|negation"
-    r"|below zero|in debt|debt of|deficit of|loss|decreased?|BCE?|at (?:most|least)|inverse|root"
+    r"|below zero|in debt|(?:loss|debt|deficit) of|BCE?|at (?:most|least)|inverse|root"
     r"|or (?:more|less|fewer|greater|higher|lower|over|above|under|below)"
     r"|s (?:square|cube|half)|(?:square|cube|reciprocal|opposite|complement) of|log|logarithm|ln|lg"
     r"|sqrt|(?:arc|a)?(?:sin|cos|tan)h?|(?:co)?(?:sine|tangent)|exp|factorial"
@@ -384,9 +387,7 @@ def unnamed(text: str) -> str:
 
 def number_in(answer: str) -> Fraction | None:
     """Return the number that an answer is, as answer_in() gives it, or None.
-
-    A letter that is left beside a number is an unknown, and an equation is no number.
-    """
+    A letter that is left beside a number is an unknown, and an equation is no number."""
     value = plainly(answer.rpartition("=")[2])
     unknown = unnamed(answer) or re.search(f"[{LETTER}]", value)
     return None if unknown else read_number(answer)

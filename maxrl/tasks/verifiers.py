@@ -19,8 +19,8 @@ from maxrl.tasks.answers import (
     CHANGES,
     LONGEST_BOX,
     POWERS,
-    SEVERAL,
     STYLES,
+    UNSEEN,
     answer_in,
     last_boxed,
     number_in,
@@ -130,9 +130,11 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
 
 # Words at the end, within \text or without, of a unit or of what changes the value before them.
 TAIL = re.compile(
-    rf"(?:\\(?:{STYLES})\s*\{{([^{{}}]*)\}}(?:\^\{{?[23]\}}?)?"
+    rf"(?:\\(?:{STYLES})\s*\{{([^{{}}0-9]*[A-Za-z]{{2}}[^{{}}0-9]*)\}}(?:\^\{{?[23]\}}?)?"
     r"|(?<=[\s~])([A-Za-z]{2,}(?:[ .]+[A-Za-z]{2,})*))[.\s]*$"
 )
+# Words that belong to the value.
+APART = re.compile(r"[,;]|\b(?:and|or|except|excluding|without|if|when|where)\b")
 VALUE = re.compile(r"(?:[0-9})\]]|\\pi)(?:[\s~]|\\[,;:! ])*$")
 
 
@@ -145,13 +147,14 @@ def value(box: str) -> str:
         return result(box)
     if CHANGES.search(words) or POWERS.match(words):
         return ""
-    return result(box if SEVERAL.search(words) else box[: found.start()])
+    return result(box if APART.search(words) else box[: found.start()])
 
 
 def said(text: str) -> str:
     """Return what words and numbers say, as June 20; "" for anything else."""
     plain = " ".join(plainly(text).split())
-    return plain if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'-]*", plain) and "^" not in text else ""
+    power = "^" in rewritten(text, UNSEEN)
+    return plain if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'-]*", plain) and not power else ""
 
 
 def readable_batch(answers: list[str]) -> list[bool]:

@@ -67,6 +67,12 @@ def test_a_run_has_the_options_that_have_an_effect_in_it(planned):
         "schedule=constant": ["--schedule=constant"],
         "schedule=cosine": ["--schedule=cosine", "--decay-ratio=0.3"],
     }
+    names = list(planned(*words[:-1], ".3,.5"))
+    assert names == [
+        "schedule=constant",
+        "schedule=cosine-decay_ratio=0.3",
+        "schedule=cosine-decay_ratio=0.5",
+    ]
     with pytest.raises(UsageError, match="--decay-ratio means nothing without"):
         planned("maze9_laptop", "--seed", "0,1", "--schedule", "constant", "--decay-ratio", ".3")
 

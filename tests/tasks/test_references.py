@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 VALUES = r"""
 3 * 6.1 | 18.3
 0.1 + 0.2 | 0.3
+1000000000000001.0 | 1000000000000001
 np.float64(4.35 * 100) | 435
 3.141592653589793 | 3.141592653589793
 "\\frac12" | \frac12

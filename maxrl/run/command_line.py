@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import inspect
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from maxrl.run.trl.options import FIELDS, WHY_NOT
 from maxrl.system.arguments import Parser, dashed, guess, typed
 from maxrl.system.errors import UsageError
 from maxrl.system.user_code import same_code
-from maxrl.tasks import TASKS, takes_text
+from maxrl.tasks import TASKS, takes_text, usual_options
 
 # The first field of each group of --help.
 GROUPS = {
@@ -179,8 +178,7 @@ def add_modes(parser: Parser):
 
 def help_of(cfg: Config) -> str:
     """Return what --help prints: every option with its value in this recipe, as it can be typed."""
-    task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
-    values = {name: p.default for name, p in task.items() if name != "split"} | cfg.task_options
+    values = usual_options(cfg.task) | cfg.task_options
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", {})
     inner = [f"--task.{name} {typed(value)}" for name, value in values.items()]
     inner += [f"--estimator.{name} {typed(cfg.estimator_options.get(name))}" for name in known]

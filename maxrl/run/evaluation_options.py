@@ -1,7 +1,6 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
-import inspect
 import json
 import warnings
 from collections.abc import Collection, Sequence
@@ -18,7 +17,7 @@ from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
 from maxrl.system.errors import UsageError
 from maxrl.system.user_code import same_code
-from maxrl.tasks import TASKS, Task
+from maxrl.tasks import Task, usual_options
 from maxrl.tasks.base import NoSplit
 from maxrl.tasks.rewards import Judge, probe
 
@@ -141,10 +140,9 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     if recipes:
         fields["task_options"] = recipes[0].task_options
-        usual = inspect.signature(TASKS[task]).parameters if task in TASKS else {}
+        usual = usual_options(task)
         for key in {key: None for recipe in recipes for key in recipe.task_options}:
-            known = usual[key].default if key in usual else None
-            texts = [typed(recipe.task_options.get(key, known)) for recipe in recipes]
+            texts = [typed((usual | recipe.task_options).get(key)) for recipe in recipes]
             if len(set(texts)) > 1 and key not in PLACES and f"task.{key}" not in typed_in:
                 other = next(text for text in texts if text != texts[0])
                 different[f"--task.{dashed(key)}"] = f"{texts[0] or 'none'} and {other or 'none'}"
@@ -198,9 +196,7 @@ def check_row(name: str, paths: Sequence[Path]) -> None:
 def by_option(recipe: Config) -> dict[str, str]:
     """Return the fields of a recipe and the options of its task and its estimator, as JSON."""
     fields: dict = recipe.to_dict()
-    known = inspect.signature(TASKS[recipe.task]).parameters if recipe.task in TASKS else {}
-    usual = {name: one.default for name, one in known.items() if one.default is not one.empty}
-    fields["task_options"] = usual | fields["task_options"]
+    fields["task_options"] = usual_options(recipe.task) | fields["task_options"]
     for prefix in ("task", "estimator"):
         inner = fields.pop(f"{prefix}_options")
         fields |= {f"{prefix}.{name}": value for name, value in inner.items()}

@@ -6,6 +6,7 @@ TASKS has the tasks by name; one of another project is named package.module:Clas
 import inspect
 import re
 from collections.abc import Callable
+from typing import Any
 
 from maxrl.system.arguments import near
 from maxrl.system.errors import UsageError, blaming, refusing
@@ -64,6 +65,12 @@ def constructor_of(name: str) -> Callable[..., Task]:
         return TASKS[name]
     there = f"use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
     raise UsageError(f"task {name!r} is unknown; {near(name, TASKS, there)}")
+
+
+def usual_options(name: str) -> dict[str, Any]:
+    """Return the options of a task with their defaults; none of a task that is not in TASKS."""
+    known = inspect.signature(TASKS[name]).parameters if name in TASKS else {}
+    return {option: one.default for option, one in known.items() if option != "split"}
 
 
 def takes_text(name: str, option: str) -> bool:

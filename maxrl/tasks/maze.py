@@ -77,14 +77,13 @@ def unpack(packed: np.ndarray, size: int) -> np.ndarray:
     """Turn packed rows (M, bytes) into walls (M, n, n), True where a wall stands."""
     c = (size - 1) // 2
     inner = size - 2
+    walls = np.ones((len(packed), size, size), bool)
     if packed.shape[1] == -(-(inner**2) // 8):
-        walls = np.unpackbits(packed, axis=1, count=inner**2).astype(bool)
-        return np.pad(
-            walls.reshape(-1, inner, inner), ((0, 0), (1, 1), (1, 1)), constant_values=True
-        )
+        squares = np.unpackbits(packed, axis=1, count=inner**2)
+        walls[:, 1:-1, 1:-1] = squares.reshape(-1, inner, inner)
+        return walls
     opened = np.unpackbits(packed, axis=1, count=2 * c * (c - 1)).astype(bool)
     right, down = np.split(opened, 2, axis=1)
-    walls = np.ones((len(packed), size, size), bool)
     walls[:, 1::2, 1::2] = False
     walls[:, 1::2, 2:-1:2] = ~right.reshape(-1, c, c - 1)
     walls[:, 2:-1:2, 1::2] = ~down.reshape(-1, c - 1, c)
@@ -240,17 +239,13 @@ def all_moves_left(walls: np.ndarray) -> np.ndarray:
 
 def straight_walks(walls: np.ndarray) -> int:
     """How many walks from cell to cell never go up or left from start to goal; walls (n, n)."""
-    n = len(walls)
-    ways = np.zeros((n, n), int)
+    passed = ~walls
+    # Not a cell, and no opening between two of them.
+    passed[::2, ::2] = False
+    ways = np.zeros(walls.shape, int)
     ways[1, 1] = 1
-    for row in range(1, n, 2):
-        for column in range(1, n, 2):
-            for r, q in (
-                (row - 1, column),
-                (row, column - 1),
-            ):  # the openings above and on the left
-                if not (walls[r, q] or walls[row, column]):
-                    ways[row, column] += ways[2 * r - row, 2 * q - column]
+    for row, column in np.argwhere(passed):
+        ways[row, column] += ways[row - 1, column] + ways[row, column - 1]
     return int(ways[-2, -2])
 
 
@@ -297,6 +292,9 @@ def goal_of(n: int) -> int:
     return n * n - n - 2
 
 
+REWARDS = {"goal": verify, "progress": progress}  # (prompt, response) -> reward
+
+
 class Maze(Task):
     """The mazes that `python -m data.maze.prepare` has written.
 
@@ -308,7 +306,6 @@ class Maze(Task):
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
     equally_long = True
-    reward_of = staticmethod(verify)  # (prompt, response) -> reward
 
     def __init__(
         self,
@@ -317,7 +314,7 @@ class Maze(Task):
         directory: str | Path | None = None,
         reward: str = "goal",
     ):
-        if reward not in ("goal", "progress"):
+        if reward not in REWARDS:
             raise ValueError(f"the reward of a maze must be goal or progress, got {reward!r}")
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
@@ -328,8 +325,7 @@ class Maze(Task):
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(folder / name)
         self.size = size
-        if reward == "progress":
-            self.reward_of = progress
+        self.reward_of = REWARDS[reward]
         self.mazes = np.load(folder / name, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:

@@ -149,15 +149,13 @@ class Images(Task):
             image = Image.frombytes("RGB", (self.shape[1], self.shape[0]), data)
         else:
             image = Image.open(io.BytesIO(data), formats=FORMATS).convert("RGB")
-        size = (self.size, self.size)
-        bilinear = Image.Resampling.BILINEAR
-        if seed is None:
-            image = image.resize(size, bilinear, box=centre_box(*image.size), reducing_gap=2.0)
-            return np.asarray(image)
-        rng = np.random.default_rng(seed)
-        box = random_box(image.width, image.height, rng)
-        pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
-        return pixels[:, ::-1] if rng.random() < 0.5 else pixels
+        rng = None if seed is None else np.random.default_rng(seed)
+        box = random_box(image.width, image.height, rng) if rng else centre_box(*image.size)
+        image = image.resize(
+            (self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0
+        )
+        pixels = np.asarray(image)
+        return pixels[:, ::-1] if rng and rng.random() < 0.5 else pixels
 
     def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""

@@ -52,7 +52,13 @@ OPTIONS = {
 VERSION = 1  # of the conversion: other bytes are another version
 SHARD = 20_000  # images in a file
 Row = tuple[Path | bytes, int]  # the file of an image or what it holds, and its label
-Source = tuple[list[str], list[Path], dict[str, int], dict[str, Iterable[Row]]]
+# Classes, files, and for each split the number of its images and these.
+Source = tuple[
+    list[str],
+    list[Path],
+    dict[str, int],
+    dict[str, Iterable[Row]],
+]
 
 
 def class_folders(directory: Path) -> list[str]:

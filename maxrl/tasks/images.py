@@ -24,7 +24,14 @@ from maxrl.tasks.base import Example, ImageBatch, Task, open_set
 
 # Formats that Pillow may open; not EPS, for which it would start another program.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
-INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
+INDEX = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("label", "<i4"),
+        ("crc", "<u4"),
+    ]
+)
 
 
 def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]) -> None:
@@ -37,14 +44,13 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
     np.save(directory / f"{name}.npy", index, allow_pickle=False)
 
 
-def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]], size: int) -> int:
-    """Write all (bytes, label) of a split in shards of `size` images; returns their number."""
+def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]], size: int):
+    """Write all (bytes, label) of a split in shards of `size` images."""
     images = iter(images)
-    count = 0
+    number = 0
     while shard := list(itertools.islice(images, size)):
-        write_shard(directory, split, count // size, shard)
-        count += len(shard)
-    return count
+        write_shard(directory, split, number, shard)
+        number += 1
 
 
 class Shards:

@@ -27,7 +27,12 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *(f"RESERVED_{i}" for i in range(14)),
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
-MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
+MOVES = {  # (row, column)
+    "UP": (-1, 0),
+    "DOWN": (1, 0),
+    "LEFT": (0, -1),
+    "RIGHT": (0, 1),
+}
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 TOO_EARLY = "DONE before the goal"  # the only failure with a partial credit
 Square = tuple[int, int]  # (row, column)

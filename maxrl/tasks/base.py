@@ -158,13 +158,13 @@ class Task:
         If the task has `final`, the last line says what was read in the response and whether it is
         right.
         """
-        parts = [wrapped(prompt_text(example.prompt)), "--- response", wrapped(response)]
+        parts = [prompt_text(example.prompt), "--- response", response]
         if self.final:
             verdict = "right" if self.verify(response, example) == 1 else "wrong"
             gold = example.columns.get("answer", example.answer)
             read = self.final(response) or "no answer"
-            parts.append(wrapped(f"read {read}, answer {gold}: {verdict}"))
-        return "\n".join(parts)
+            parts.append(f"read {read}, answer {gold}: {verdict}")
+        return wrapped("\n".join(parts))
 
 
 class FilteredTask:

@@ -84,6 +84,7 @@ def other_files(
 
     FileNotFoundError if one of them is a file of this split too.
     """
+    mine = {file.resolve() for file in files}
     found = []
     for other, data in named.items():
         if not isinstance(data, str) or not os.path.exists(data):
@@ -94,12 +95,12 @@ def other_files(
         # What is wrong with the files of the other split is said where they are read.
         with contextlib.suppress(FileNotFoundError):
             theirs = data_files(data, other)
-        shared = {file.resolve() for file in files} & {file.resolve() for file in theirs}
-        if shared:
-            raise FileNotFoundError(
-                f"{split} and {other} both read {min(shared)}: name files or folders apart"
-            )
-        found += [(other, file) for file in theirs]
+        for file in theirs:
+            if file.resolve() in mine:
+                raise FileNotFoundError(
+                    f"{split} and {other} both read {file.resolve()}: name files or folders apart"
+                )
+            found.append((other, file))
     return found
 
 

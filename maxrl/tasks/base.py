@@ -131,9 +131,10 @@ class Task:
         return [self.verify(response, example) for response, example in zip(responses, examples)]
 
     def rewards(self, examples: Any, rollouts: Any) -> Tensor:
-        """Return the rewards (P_local, N) of rollouts, on their device.
+        """Return the rewards (P_local, N) of rollouts.
 
-        Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
+        Every response is decoded and verified, on the host; a classifier's draw has reward 1 if it
+        is the label, on its device.
         """
         if self.classes:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
@@ -141,7 +142,7 @@ class Task:
         responses = [response for group in self.responses(rollouts) for response in group]
         verdicts = self.verify_all(responses, [example for example in examples for _ in range(N)])
         rewards = as_numbers(verdicts, P * N)
-        return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
+        return torch.tensor(rewards, dtype=torch.float32).view(P, N)
 
     def responses(self, rollouts: Rollouts) -> list[list[str]]:
         """Return the texts that are judged, P_local lists of N."""

@@ -359,14 +359,11 @@ class Maze(Task):
         if rollouts.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
         walls = unpack(np.stack([example.columns["maze"] for example in examples]), self.size)
-        device = rollouts.tokens.device
-        here, moves, formed = walk(
-            torch.from_numpy(walls).to(device), rollouts.tokens, rollouts.lengths
-        )
+        here, moves, formed = walk(torch.from_numpy(walls), rollouts.tokens, rollouts.lengths)
         reached = formed & (here == goal_of(self.size))  # (P, N)
         if self.reward_of is verify:
             return reached.float()
-        left = torch.from_numpy(all_moves_left(walls)).to(device)  # (P, n * n)
+        left = torch.from_numpy(all_moves_left(walls))  # (P, n * n)
         shortest = left[:, start_of(self.size), None]  # (P, 1)
         rest = left.gather(1, here).double()  # (P, N), -1 in a wall
         nearer = (shortest - rest).clamp(min=0) / shortest  # (P, N)

@@ -48,7 +48,7 @@ CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0][
 
 
 class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N) on their device.
+    """Gives the rewards (P_local, N) of rollouts: `judge(examples, rollouts)`.
 
     A reward is NaN if there is no verdict. With finished_only, it is 0 for a response that was cut
     by the length limit. Training and evaluation have a Judge each, because the statistics of a step
@@ -57,7 +57,7 @@ class Judge:
 
     finished_only = False
 
-    def __init__(self, task: Any = None):
+    def __init__(self, task: Any):
         self.task = task
         self.totals = Totals()  # since counted() was called
 
@@ -92,13 +92,7 @@ class CarefulJudge(Judge):
     subject = "the task"  # what is called, for error messages
     failed_calls = 0.0  # of the latest step or round
 
-    def __init__(
-        self,
-        task: Any = None,
-        errors: str = "stop",
-        timeout: float = 0.0,
-        directory: str | Path = ".",
-    ):
+    def __init__(self, task: Any, errors: str, timeout: float, directory: str | Path):
         super().__init__(task)
         self.errors = errors
         self.timeout = timeout
@@ -209,7 +203,7 @@ class Rewards(CarefulJudge):
         judged &= judged.sum(1, keepdim=True) >= least
         rewards[~judged] = torch.nan
         self.count(values, judged)
-        return rewards.float().to(rollouts.lengths.device)
+        return rewards.float()
 
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""
@@ -284,12 +278,11 @@ class Verdicts(CarefulJudge):
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
-        lengths = rollouts.lengths
-        P, N = lengths.shape
+        P, N = rollouts.lengths.shape
 
         def run() -> Tensor:
             rewards = self.task.rewards(examples, rollouts)
-            if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
+            if not isinstance(rewards, Tensor) or rewards.shape != (P, N):
                 raise WrongAnswer(f"{rewards!r:.60} instead of a tensor of shape ({P}, {N})")
             if not rewards.isfinite().all():
                 raise WrongAnswer("a reward that is not a finite number")
@@ -297,7 +290,7 @@ class Verdicts(CarefulJudge):
 
         self.failed_calls = 0.0
         name = task_class(self.task).__name__
-        none = torch.full((P, N), math.nan, device=lengths.device)
+        none = torch.full((P, N), math.nan)
         rewards = self.attempt(name, run, none, lambda: batch_of(examples, rollouts))
         self.count_calls(P * self.failed_calls)
         return rewards

@@ -176,6 +176,8 @@ class FilteredTask:
     init      the checkpoint that the tokenizer comes from, if any
     """
 
+    task: Any = None  # while a worker of a loader unpickles this object
+
     def __init__(self, task: Task, tokenizer: Tokenizer, limit: int, init: str = ""):
         self.task = task
         self.init = init
@@ -185,9 +187,6 @@ class FilteredTask:
         self.left_out = len(task) - len(self.positions)
 
     def __getattr__(self, name: str) -> Any:
-        # Missing while a worker of a loader unpickles this object.
-        if name == "task":
-            raise AttributeError(name)
         return getattr(self.task, name)
 
     def __len__(self) -> int:
@@ -317,17 +316,18 @@ def as_numbers(result: object, size: int) -> list[float]:
         raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
     if len(result) != size:
         raise WrongAnswer(f"{len(result)} rewards for {size} completions")
-    values = []
+    values = [math.nan] * size
     for i, value in enumerate(result):
+        if value is None:
+            continue
         try:
             # float() alone would read texts and bytes as well.
-            number = math.nan if value is None else float(value + 0)
+            values[i] = float(value + 0)
         except TypeError:
             said = f"{value!r:.40} for completion {i} instead of a number or None"
             raise WrongAnswer(said) from None
-        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
+        if not abs(values[i]) <= torch.finfo(torch.float32).max:
             raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
-        values.append(number)
     return values
 
 

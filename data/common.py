@@ -120,8 +120,7 @@ def holds(folder: Path, request: dict, sums: Mapping[str, str]) -> bool:
     info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
     file = folder / CHECKSUMS
     known = read_json(file) if file.exists() else {}
-    found = {name: info.get(name) for name in request}, {name: known.get(name) for name in sums}
-    if found != (request, sums):
+    if not (request.items() <= info.items() and sums.items() <= known.items()):
         raise UsageError(
             f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"

@@ -25,13 +25,12 @@ PARQUET = "resolve/refs%2Fconvert%2Fparquet"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a file is, and which of its columns are the problem and the answer."""
+    """Where a file is, and which of its columns is the problem; `answer` is the answer."""
 
     name: str  # of the "source" column
     url: str
     sha256: str = ""  # empty if none is known
     problem: str = "problem"
-    answer: str = "answer"
     keep: tuple[str, ...] = ()  # further columns
     convert: Callable[[dict], dict] = dict  # applied to a finished row of the layout
 
@@ -57,7 +56,11 @@ def download(source: Source, folder: Path) -> Path:
     return file
 
 
-def read_source(source: Source, file: str | Path | None, folder: Path) -> list[dict]:
+def read_source(
+    source: Source,
+    file: str | Path | None,
+    folder: Path,
+) -> list[dict]:
     """The rows of a source in the one layout.
 
     They come from `file`, which may be JSONL, a JSON list or parquet, or from a download into
@@ -67,13 +70,11 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
     rows = []
     empty = 0
     for row, where in read_table(file):
-        if not {source.problem, source.answer} <= row.keys():
-            raise UsageError(
-                f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}"
-            )
+        if not {source.problem, "answer"} <= row.keys():
+            raise UsageError(f"{where} needs {source.problem!r} and 'answer'; it has {[*row]}")
         new = {
             "problem": as_text(row, source.problem, where).strip(),
-            "answer": as_text(row, source.answer, where).strip(),
+            "answer": as_text(row, "answer", where).strip(),
             "source": source.name,
         }
         if not new["problem"] or not new["answer"]:

@@ -18,7 +18,6 @@ shuffled by --seed, so that shards, and the first images of validation, are mixt
 keep their order.
 """
 
-import argparse
 import hashlib
 import io
 import json
@@ -53,7 +52,13 @@ OPTIONS = {
 VERSION = 1  # of the conversion: other bytes are another version
 SHARD = 20_000  # images in a file
 Row = tuple[Path | bytes, int]  # the file of an image or what it holds, and its label
-Source = tuple[list[str], list[Path], dict[str, int], dict[str, Iterable[Row]]]
+# Classes, files, and for each split the number of its images and these.
+Source = tuple[
+    list[str],
+    list[Path],
+    dict[str, int],
+    dict[str, Iterable[Row]],
+]
 
 
 def class_folders(directory: Path) -> list[str]:
@@ -64,15 +69,6 @@ def class_folders(directory: Path) -> list[str]:
         )
     folders = [entry for entry in directory.iterdir() if entry.is_dir()]
     return sorted(entry.name for entry in folders if not entry.name.startswith("."))
-
-
-def list_images(folder: Path, classes: list[str]) -> list[tuple[Path, int]]:
-    """The files in a folder's class folders by class and name."""
-    rows: list[tuple[Path, int]] = []
-    for label, name in enumerate(classes):
-        files = sorted((folder / name).rglob("[!.]*"), key=Path.as_posix)
-        rows += [(file, label) for file in files if file.is_file()]
-    return rows
 
 
 def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
@@ -121,7 +117,11 @@ def from_folders(source: Path, seed: int) -> Source:
     counts: dict[str, int] = {}
     splits: dict[str, Iterable[Row]] = {}
     for key, (split, folder) in enumerate(folders.items()):
-        rows = list_images(folder, classes)
+        # By class and name.
+        rows: list[tuple[Path, int]] = []
+        for label, name in enumerate(classes):
+            found = sorted((folder / name).rglob("[!.]*"), key=Path.as_posix)
+            rows += [(file, label) for file in found if file.is_file()]
         files += [file for file, _ in rows]
         counts[split] = len(rows)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))
@@ -157,20 +157,6 @@ def read_rows(files: list[Path], classes: int) -> Iterator[Row]:
             yield (row["image"] or {}).get("bytes") or b"", row["label"]
 
 
-def write(
-    splits: dict[str, Iterable[Row]],
-    counts: dict[str, int],
-    args: argparse.Namespace,
-    folder: Path,
-) -> None:
-    """Write all shards."""
-    work = partial(convert, args.size, args.quality)
-    for split, rows in splits.items():
-        images = parallel(work, rows, args.workers)
-        bar = progress(images, split, total=counts[split], unit=" images")
-        write_split(folder, split, bar, SHARD)
-
-
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("imagenet", __doc__, "data/imagenet/SIZE")
@@ -194,8 +180,16 @@ def main(words: list[str] | None = None) -> None:
         "shard_images": SHARD,
         "counts": counts,
     }
+
+    def write(new: Path) -> None:
+        work = partial(convert, args.size, args.quality)
+        for split, rows in splits.items():
+            images = parallel(work, rows, args.workers)
+            bar = progress(images, split, total=counts[split], unit=" images")
+            write_split(new, split, bar, SHARD)
+
     folder = args.out or DATA / "imagenet" / str(args.size)
-    if make_set(folder, info, args, partial(write, splits, counts, args)):
+    if make_set(folder, info, args, write):
         print(f"wrote {sum(counts.values()):,} images of {len(classes):,} classes to {folder}")
 
 

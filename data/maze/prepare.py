@@ -54,8 +54,7 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     seen: dict[bytes, None] = {}  # a dict keeps the order of first appearance
     with progress(total=wanted, unit=" mazes") as bar:
         for rows in parallel(partial(make_chunk, size, seed), chunks, workers):
-            width = rows.shape[1]
-            seen.update(dict.fromkeys(rows.view(f"V{width}").ravel().tolist()))
+            seen.update(dict.fromkeys(map(bytes, rows)))
             bar.update(min(len(seen), wanted) - bar.n)
             if len(seen) >= wanted:
                 break
@@ -65,7 +64,7 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
             "asked for: lower --train, --test or --validation"
         )
     packed = b"".join(itertools.islice(seen, wanted))
-    return np.frombuffer(packed, np.uint8).reshape(-1, width)
+    return np.frombuffer(packed, np.uint8).reshape(wanted, -1)
 
 
 def mazes_of(file: Path, size: int) -> np.ndarray:
@@ -85,7 +84,7 @@ def mazes_of(file: Path, size: int) -> np.ndarray:
         found.append(walls)
     packed = pack_squares(np.array(found))
     # A maze that stood in two splits would be learned before it is asked.
-    distinct = dict.fromkeys(row.tobytes() for row in packed)
+    distinct = dict.fromkeys(map(bytes, packed))
     if len(distinct) < len(packed):
         print(f"left out {len(packed) - len(distinct):,} mazes that {file} has more than once")
     return np.frombuffer(b"".join(distinct), np.uint8).reshape(-1, packed.shape[1])
@@ -112,7 +111,9 @@ def main(words: list[str] | None = None) -> None:
     args = parsed(parser, words, OPTIONS)
     if args.size % 2 == 0 or args.size > 255:
         raise UsageError(f"the size of a maze is odd and at most 255, got --size {args.size}")
+    origin = {"seed": args.seed, "generator": VERSION}
     if args.source:
+        origin = {"source": checksum(args.source)}
         rows = mazes_of(args.source, args.size)
         args.train = len(rows) - args.test - args.validation
         if args.train < 0:
@@ -124,9 +125,7 @@ def main(words: list[str] | None = None) -> None:
         # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
         args.train = 70_000 if args.size == 9 else 1_000_000
     counts = {split: getattr(args, split) for split in SPLITS}
-    request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
-    if args.source:
-        request = {"size": args.size, "source": checksum(args.source), "counts": counts}
+    request = {"size": args.size, **origin, "counts": counts}
     total = sum(counts.values())
 
     def write(new: Path) -> None:

@@ -1,5 +1,6 @@
 """What a task is: prompts, and a verdict on each response."""
 
+import math
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
@@ -15,11 +16,9 @@ from maxrl.sampling.rollouts import Rollouts
 from maxrl.system.errors import UsageError, blaming
 from maxrl.system.files import read_info
 from maxrl.tasks import verifiers
-from maxrl.tasks.attempts import as_numbers
 from maxrl.tasks.rows import check_messages, read_rows
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "data"  # data/*/prepare.py write here
+DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 if not (DATA / "common.py").exists():
     DATA = Path("data")  # an installed package comes without these commands
 WIDTH = 60  # columns of a shown text: sample.py puts two of them side by side
@@ -65,6 +64,10 @@ Examples = Sequence[Example] | ImageBatch  # of a step
 def is_success(rewards: Any) -> Any:
     """Which rewards of an array or tensor are a success: those of exactly 1."""
     return rewards == 1
+
+
+class WrongAnswer(Exception):
+    """Says what is wrong with what a function returned."""
 
 
 class NoSplit(UsageError):
@@ -128,9 +131,10 @@ class Task:
         return [self.verify(response, example) for response, example in zip(responses, examples)]
 
     def rewards(self, examples: Any, rollouts: Any) -> Tensor:
-        """Return the rewards (P_local, N) of rollouts, on their device.
+        """Return the rewards (P_local, N) of rollouts.
 
-        Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
+        Every response is decoded and verified, on the host; a classifier's draw has reward 1 if it
+        is the label, on its device.
         """
         if self.classes:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
@@ -138,7 +142,7 @@ class Task:
         responses = [response for group in self.responses(rollouts) for response in group]
         verdicts = self.verify_all(responses, [example for example in examples for _ in range(N)])
         rewards = as_numbers(verdicts, P * N)
-        return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
+        return torch.tensor(rewards, dtype=torch.float32).view(P, N)
 
     def responses(self, rollouts: Rollouts) -> list[list[str]]:
         """Return the texts that are judged, P_local lists of N."""
@@ -155,13 +159,13 @@ class Task:
         If the task has `final`, the last line says what was read in the response and whether it is
         right.
         """
-        parts = [wrapped(prompt_text(example.prompt)), "--- response", wrapped(response)]
+        parts = [prompt_text(example.prompt), "--- response", response]
         if self.final:
             verdict = "right" if self.verify(response, example) == 1 else "wrong"
             gold = example.columns.get("answer", example.answer)
             read = self.final(response) or "no answer"
-            parts.append(wrapped(f"read {read}, answer {gold}: {verdict}"))
-        return "\n".join(parts)
+            parts.append(f"read {read}, answer {gold}: {verdict}")
+        return wrapped("\n".join(parts))
 
 
 class FilteredTask:
@@ -172,6 +176,8 @@ class FilteredTask:
     init      the checkpoint that the tokenizer comes from, if any
     """
 
+    task: Any = None  # while a worker of a loader unpickles this object
+
     def __init__(self, task: Task, tokenizer: Tokenizer, limit: int, init: str = ""):
         self.task = task
         self.init = init
@@ -181,9 +187,6 @@ class FilteredTask:
         self.left_out = len(task) - len(self.positions)
 
     def __getattr__(self, name: str) -> Any:
-        # Missing while a worker of a loader unpickles this object.
-        if name == "task":
-            raise AttributeError(name)
         return getattr(self.task, name)
 
     def __len__(self) -> int:
@@ -236,27 +239,28 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
     Returns its folder and its info.json. Raises FileNotFoundError if there is none, DataError if it
     is damaged.
     """
-    folder = Path(directory)
-    if not (folder / "info.json").exists():
-        folder = DATA / directory
-    # Without info.json, which is written last, it is half a set.
-    if not (folder / "info.json").exists():
-        raise FileNotFoundError(
-            f"there is no complete data set {directory}, here or in {DATA}: in a clone of the "
-            f"repository, run python -m {command}"
-        )
-    again = f"python -m {command} --out {shlex.quote(str(folder))} --overwrite"
-    fix = f"{again} (and the options that info.json names)"
-    return folder, read_info(folder, starts, fix)
+    for folder in (Path(directory), DATA / directory):
+        # Without info.json, which is written last, it is half a set.
+        if (folder / "info.json").exists():
+            again = f"python -m {command} --out {shlex.quote(str(folder))} --overwrite"
+            fix = f"{again} (and the options that info.json names)"
+            return folder, read_info(folder, starts, fix)
+    raise FileNotFoundError(
+        f"there is no complete data set {directory}, here or in {DATA}: in a clone of the "
+        f"repository, run python -m {command}"
+    )
 
 
 class BoxedAnswers(Task):
     """Tasks whose `rows` {"problem", "answer", maybe "solution"} are answered within a box.
 
-    judge(responses, answers) returns a verdict on each response, usually on its last box.
+    judge(responses, answers) returns a verdict on each response, usually on its last box. The user
+    asks with a problem and the request; chat messages ask as they are.
     """
 
     judge: Callable[[list[str], list[str]], list[float]]
+    request: str
+    system: Sequence[dict] = ()  # messages before the user's
 
     def read(self, named: dict[str, str], split: str, verdict: str):
         """Read the rows of a split, of which `named` says where they are.
@@ -272,12 +276,12 @@ class BoxedAnswers(Task):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def asked(self, row: dict, request: str, system: Sequence[dict] = ()) -> list[dict]:
-        """Return problem and request as a user's message; chat messages ask as they are."""
-        problem = row["problem"]
-        if isinstance(problem, list):
-            return problem
-        return [*system, {"role": "user", "content": problem + request}]
+    def __getitem__(self, index: int) -> Example:
+        row = self.rows[index]
+        prompt = row["problem"]
+        if isinstance(prompt, str):
+            prompt = [*self.system, {"role": "user", "content": prompt + self.request}]
+        return Example(prompt, self.demonstration(row), row)
 
     def demonstration(self, row: dict) -> str:
         """Return the solution and, in a box, the answer; "" without an answer."""
@@ -297,15 +301,34 @@ class BoxedAnswers(Task):
     def final(self, response: str) -> str | None:
         r"""Return what a majority vote counts.
 
-        This is the number in the last box, exactly (0.50 and \frac12 are both 1/2), or else
-        normal(), also under the published verdict.
+        This is the number in the last box, exactly (0.50 and \frac12 are both 1/2), also under the
+        published verdict; None if the box holds no number.
         """
         number = verifiers.final_number(response)
-        return self.normal(response) if number is None else str(number)
+        return None if number is None else str(number)
 
-    def normal(self, response: str) -> str | None:
-        """Return what a majority vote counts if the last box holds no number: nothing."""
-        return None
+
+def as_numbers(result: object, size: int) -> list[float]:
+    """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
+    if hasattr(result, "tolist"):  # an array or a tensor
+        result = result.tolist()
+    if not isinstance(result, list | tuple):
+        raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
+    if len(result) != size:
+        raise WrongAnswer(f"{len(result)} rewards for {size} completions")
+    values = [math.nan] * size
+    for i, value in enumerate(result):
+        if value is None:
+            continue
+        try:
+            # float() alone would read texts and bytes as well.
+            values[i] = float(value + 0)
+        except TypeError:
+            said = f"{value!r:.40} for completion {i} instead of a number or None"
+            raise WrongAnswer(said) from None
+        if not abs(values[i]) <= torch.finfo(torch.float32).max:
+            raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
+    return values
 
 
 def prompt_text(prompt: str | list[dict]) -> str:

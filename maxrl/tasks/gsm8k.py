@@ -23,6 +23,8 @@ class Gsm8k(BoxedAnswers):
     training curves; then nothing may be chosen by it.
     """
 
+    request = f" {REQUEST}"
+
     def __init__(
         self, split: str = "train", directory: str | Path = "gsm8k", verdict: str = "boxed"
     ):
@@ -38,10 +40,6 @@ class Gsm8k(BoxedAnswers):
         if split == "test":
             self.source = str(info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
         self.read({split: str(folder / f"{split}.jsonl")}, split, verdict)
-
-    def __getitem__(self, index: int) -> Example:
-        row = self.rows[index]
-        return Example(self.asked(row, f" {REQUEST}"), self.demonstration(row), row)
 
     def guess(self, example: Example) -> float | None:
         return 1 / self.answers if self.answers else None

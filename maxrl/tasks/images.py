@@ -24,7 +24,14 @@ from maxrl.tasks.base import Example, ImageBatch, Task, open_set
 
 # Formats that Pillow may open; not EPS, for which it would start another program.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
-INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
+INDEX = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("label", "<i4"),
+        ("crc", "<u4"),
+    ]
+)
 
 
 def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]) -> None:
@@ -37,14 +44,13 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
     np.save(directory / f"{name}.npy", index, allow_pickle=False)
 
 
-def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]], size: int) -> int:
-    """Write all (bytes, label) of a split in shards of `size` images; returns their number."""
+def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]], size: int):
+    """Write all (bytes, label) of a split in shards of `size` images."""
     images = iter(images)
-    count = 0
+    number = 0
     while shard := list(itertools.islice(images, size)):
-        write_shard(directory, split, count // size, shard)
-        count += len(shard)
-    return count
+        write_shard(directory, split, number, shard)
+        number += 1
 
 
 class Shards:
@@ -149,15 +155,13 @@ class Images(Task):
             image = Image.frombytes("RGB", (self.shape[1], self.shape[0]), data)
         else:
             image = Image.open(io.BytesIO(data), formats=FORMATS).convert("RGB")
-        size = (self.size, self.size)
-        bilinear = Image.Resampling.BILINEAR
-        if seed is None:
-            image = image.resize(size, bilinear, box=centre_box(*image.size), reducing_gap=2.0)
-            return np.asarray(image)
-        rng = np.random.default_rng(seed)
-        box = random_box(image.width, image.height, rng)
-        pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
-        return pixels[:, ::-1] if rng.random() < 0.5 else pixels
+        rng = None if seed is None else np.random.default_rng(seed)
+        box = random_box(image.width, image.height, rng) if rng else centre_box(*image.size)
+        image = image.resize(
+            (self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0
+        )
+        pixels = np.asarray(image)
+        return pixels[:, ::-1] if rng and rng.random() < 0.5 else pixels
 
     def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""

@@ -11,7 +11,7 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 
 from pathlib import Path
 
-from maxrl.tasks.base import DATA, BoxedAnswers, Example, open_set
+from maxrl.tasks.base import DATA, BoxedAnswers, open_set
 from maxrl.tasks.splits import FILES
 from maxrl.tasks.verifiers import last_boxed, normal_form, verify_math_batch
 
@@ -36,6 +36,9 @@ class Math(BoxedAnswers):
     directory  where SETS are
     verdict    "boxed" (verify_math_batch) or "published" (verify_published_batch)
     """
+
+    judge = staticmethod(verify_math_batch)
+    request = f"\n{REQUEST}"
 
     def __init__(
         self,
@@ -62,16 +65,11 @@ class Math(BoxedAnswers):
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.read(named, split, verdict)
 
-    def __getitem__(self, index: int) -> Example:
-        row = self.rows[index]
-        return Example(self.asked(row, f"\n{REQUEST}", self.system), self.demonstration(row), row)
+    def final(self, response: str) -> str | None:
+        r"""Return what a majority vote counts: the number in the last box, or else its text.
 
-    judge = staticmethod(verify_math_batch)
-
-    def normal(self, response: str) -> str | None:
-        r"""The text of the last box but for blanks, \left and \right, and the size of fractions.
-
-        math-verify is not asked, because it compares pairs: it finds some answers equal that count
-        apart here, such as (x+1)^2 and x^2+2x+1.
+        Blanks, \left and \right, and the size of fractions do not count in a text. math-verify is
+        not asked, because it compares pairs: it finds some answers equal that count apart here,
+        such as (x+1)^2 and x^2+2x+1.
         """
-        return normal_form(last_boxed(response) or "") or None
+        return super().final(response) or normal_form(last_boxed(response) or "") or None

@@ -27,7 +27,12 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *(f"RESERVED_{i}" for i in range(14)),
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
-MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
+MOVES = {  # (row, column)
+    "UP": (-1, 0),
+    "DOWN": (1, 0),
+    "LEFT": (0, -1),
+    "RIGHT": (0, 1),
+}
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 TOO_EARLY = "DONE before the goal"  # the only failure with a partial credit
 Square = tuple[int, int]  # (row, column)
@@ -77,14 +82,13 @@ def unpack(packed: np.ndarray, size: int) -> np.ndarray:
     """Turn packed rows (M, bytes) into walls (M, n, n), True where a wall stands."""
     c = (size - 1) // 2
     inner = size - 2
+    walls = np.ones((len(packed), size, size), bool)
     if packed.shape[1] == -(-(inner**2) // 8):
-        walls = np.unpackbits(packed, axis=1, count=inner**2).astype(bool)
-        return np.pad(
-            walls.reshape(-1, inner, inner), ((0, 0), (1, 1), (1, 1)), constant_values=True
-        )
+        squares = np.unpackbits(packed, axis=1, count=inner**2)
+        walls[:, 1:-1, 1:-1] = squares.reshape(-1, inner, inner)
+        return walls
     opened = np.unpackbits(packed, axis=1, count=2 * c * (c - 1)).astype(bool)
     right, down = np.split(opened, 2, axis=1)
-    walls = np.ones((len(packed), size, size), bool)
     walls[:, 1::2, 1::2] = False
     walls[:, 1::2, 2:-1:2] = ~right.reshape(-1, c, c - 1)
     walls[:, 2:-1:2, 1::2] = ~down.reshape(-1, c - 1, c)
@@ -240,17 +244,13 @@ def all_moves_left(walls: np.ndarray) -> np.ndarray:
 
 def straight_walks(walls: np.ndarray) -> int:
     """How many walks from cell to cell never go up or left from start to goal; walls (n, n)."""
-    n = len(walls)
-    ways = np.zeros((n, n), int)
+    passed = ~walls
+    # Not a cell, and no opening between two of them.
+    passed[::2, ::2] = False
+    ways = np.zeros(walls.shape, int)
     ways[1, 1] = 1
-    for row in range(1, n, 2):
-        for column in range(1, n, 2):
-            for r, q in (
-                (row - 1, column),
-                (row, column - 1),
-            ):  # the openings above and on the left
-                if not (walls[r, q] or walls[row, column]):
-                    ways[row, column] += ways[2 * r - row, 2 * q - column]
+    for row, column in np.argwhere(passed):
+        ways[row, column] += ways[row - 1, column] + ways[row, column - 1]
     return int(ways[-2, -2])
 
 
@@ -297,6 +297,9 @@ def goal_of(n: int) -> int:
     return n * n - n - 2
 
 
+REWARDS = {"goal": verify, "progress": progress}  # (prompt, response) -> reward
+
+
 class Maze(Task):
     """The mazes that `python -m data.maze.prepare` has written.
 
@@ -308,7 +311,6 @@ class Maze(Task):
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
     equally_long = True
-    reward_of = staticmethod(verify)  # (prompt, response) -> reward
 
     def __init__(
         self,
@@ -317,7 +319,7 @@ class Maze(Task):
         directory: str | Path | None = None,
         reward: str = "goal",
     ):
-        if reward not in ("goal", "progress"):
+        if reward not in REWARDS:
             raise ValueError(f"the reward of a maze must be goal or progress, got {reward!r}")
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
@@ -328,8 +330,7 @@ class Maze(Task):
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(folder / name)
         self.size = size
-        if reward == "progress":
-            self.reward_of = progress
+        self.reward_of = REWARDS[reward]
         self.mazes = np.load(folder / name, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:
@@ -358,14 +359,11 @@ class Maze(Task):
         if rollouts.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
         walls = unpack(np.stack([example.columns["maze"] for example in examples]), self.size)
-        device = rollouts.tokens.device
-        here, moves, formed = walk(
-            torch.from_numpy(walls).to(device), rollouts.tokens, rollouts.lengths
-        )
+        here, moves, formed = walk(torch.from_numpy(walls), rollouts.tokens, rollouts.lengths)
         reached = formed & (here == goal_of(self.size))  # (P, N)
         if self.reward_of is verify:
             return reached.float()
-        left = torch.from_numpy(all_moves_left(walls)).to(device)  # (P, n * n)
+        left = torch.from_numpy(all_moves_left(walls))  # (P, n * n)
         shortest = left[:, start_of(self.size), None]  # (P, 1)
         rest = left.gather(1, here).double()  # (P, N), -1 in a wall
         nearer = (shortest - rest).clamp(min=0) / shortest  # (P, N)

@@ -5,13 +5,14 @@ python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init 
 
 import contextlib
 import random
+import re
 import warnings
 from collections.abc import Callable, Collection
 
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError
-from maxrl.tasks.answers import answer_in
+from maxrl.tasks.answers import answer_in, number_in
 from maxrl.tasks.base import Task
 from maxrl.tasks.rows import reference
 from maxrl.tasks.verifiers import (
@@ -23,6 +24,7 @@ from maxrl.tasks.verifiers import (
 Completions = list[str] | list[list[dict]]  # texts or chat messages
 Column = list | None
 SAMPLE = 2000
+THINK = re.compile("<think>(?!.*<think>).*</think>", re.DOTALL)
 
 
 def accuracy_reward(
@@ -61,6 +63,10 @@ def verdicts(
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 
+# Their verdicts are those of math-verify.
+COMPARING = (accuracy_reward, published_reward, verify_math_batch, verify_published_batch)
+
+
 def check_references(task: Task, split: str, functions: Collection[Callable]) -> None:
     """Warn of the references of a split that are missing, or that no verdict can read.
 
@@ -71,8 +77,7 @@ def check_references(task: Task, split: str, functions: Collection[Callable]) ->
     value, and rows without any reference may need none.
     """
     judge = getattr(task, "judge", None) if task.rewards in functions else None
-    compared = judge in (verify_math_batch, verify_published_batch)
-    compared |= any(function in (accuracy_reward, published_reward) for function in functions)
+    compared = any(one in COMPARING for one in (judge, *functions))
     if not (compared or judge or hasattr(task, "rows")) or [*functions] == [format_reward]:
         return
     indices = [*range(len(task))]
@@ -86,8 +91,9 @@ def check_references(task: Task, split: str, functions: Collection[Callable]) ->
         golds = [reference(example.columns, place) for example, place in zip(examples, places)]
         known = readable_batch(golds)
     elif judge:
-        answers = [answer_in(example.columns["answer"]) for example in examples]
-        known = judge([rf"\boxed{{{answer}}}" for answer in answers], answers)
+        known = [
+            number_in(answer_in(example.columns["answer"])) is not None for example in examples
+        ]
     elif functions:
         known = [given(example.columns) for example in examples]
     else:
@@ -117,11 +123,7 @@ def given(row: dict) -> bool:
 def format_reward(completions: Completions) -> list[float]:
     """1.0 for a completion with one <think>, at its beginning, and a </think> (TRL's
     think_format_reward)."""
-    rewards = []
-    for text in texts(completions):
-        thinks = text.startswith("<think>") and text.count("<think>") == 1
-        rewards.append(float(thinks and "</think>" in text))
-    return rewards
+    return [float(bool(THINK.match(text))) for text in texts(completions)]
 
 
 def texts(completions: Completions) -> list[str]:

@@ -13,30 +13,42 @@ its group (maxrl/README.md says what that changes).
 
 import asyncio
 import copy
+import faulthandler
 import inspect
+import json
 import math
+import warnings
 from collections.abc import Callable, Container, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from maxrl.system.errors import FAULTS, UsageError, describe_error
+from maxrl.system import distributed
+from maxrl.system.errors import FAULTS, RunError, UsageError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import import_object
-from maxrl.tasks.attempts import Attempts, WrongAnswer, as_numbers
-from maxrl.tasks.base import Example, Examples, Task, example_of, is_success
+from maxrl.tasks.base import (
+    Example,
+    Examples,
+    Task,
+    WrongAnswer,
+    as_numbers,
+    example_of,
+    is_success,
+)
 from maxrl.tasks.ready import READY
 from maxrl.tasks.verifiers import take_counts
 
+T = TypeVar("T")
 # What a reward function written for texts most likely has to change.
 CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
 
 
 class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N) on their device.
+    """Gives the rewards (P_local, N) of rollouts: `judge(examples, rollouts)`.
 
     A reward is NaN if there is no verdict. With finished_only, it is 0 for a response that was cut
     by the length limit. Training and evaluation have a Judge each, because the statistics of a step
@@ -45,7 +57,7 @@ class Judge:
 
     finished_only = False
 
-    def __init__(self, task: Any = None):
+    def __init__(self, task: Any):
         self.task = task
         self.totals = Totals()  # since counted() was called
 
@@ -68,16 +80,90 @@ class Judge:
         return {}
 
 
-class Rewards(Judge):
+class CarefulJudge(Judge):
+    """Calls other people's code: a call that fails ends the run, or is counted.
+
+    errors     "stop": a failure raises RunError, with one sentence; "drop": it is counted
+    timeout    seconds that a call may take, 0 for no limit; after that the process ends with the
+               stack of the call
+    directory  gets the batch of a failed call
+    """
+
+    subject = "the task"  # what is called, for error messages
+    failed_calls = 0.0  # of the latest step or round
+
+    def __init__(self, task: Any, errors: str, timeout: float, directory: str | Path):
+        super().__init__(task)
+        self.errors = errors
+        self.timeout = timeout
+        # A task or a function may change the working directory.
+        self.directory = Path(directory).absolute()
+
+    def attempt(
+        self,
+        name: str,
+        run: Callable[[], T],
+        otherwise: T,
+        batch: Callable[[], dict],
+        hint: str = "",
+    ) -> T:
+        """Return run(), which calls other people's code, or `otherwise` if it fails.
+
+        A failure is named, with the hint, counted and its batch() saved. With errors "stop" it ends
+        the run.
+        """
+        if self.timeout:
+            # This ends code in C, too, that lets no thread run. 2 is standard error.
+            faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
+        try:
+            # Autograd stays on in this process, even if other people's code turns it off.
+            with torch.set_grad_enabled(torch.is_grad_enabled()):
+                return run()
+        except UsageError:
+            raise
+        except WrongAnswer as wrong:
+            error = f"returned {wrong}"
+            hint = ""
+        except FAULTS as raised:
+            error = describe_error(raised)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        self.failed_calls += 1
+        file = self.save(name, error, batch())
+        said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
+        if self.errors == "stop":
+            raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
+        warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
+        return otherwise
+
+    def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
+        """Write the batch as JSONL, one rollout a line, in place of an earlier one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
+        with open(file, "w", encoding="utf-8") as out:
+            for values in zip(*batch.values()):
+                row = {"error": error, "function": name} | dict(zip(batch, values))
+                out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
+        return file
+
+    def count_calls(self, groups: Any):
+        """Add the failed calls, and the groups that are left out, by them or otherwise."""
+        self.totals.sum("rewards/groups_left_out", groups)
+        self.totals.sum("rewards/failed_calls", self.failed_calls)
+
+
+class Rewards(CarefulJudge):
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
     functions   callables, names of READY, "FILE.py:name" or "package.module:name"
     weights     one for each function, none for 1; a function of weight 0 is only logged
     errors, timeout, directory
                 what is done about a call that raises, hangs or returns no list of numbers, see
-                Attempts; with errors "drop" its groups are left out (NaN)
+                CarefulJudge; with errors "drop" its groups are left out (NaN)
     no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
     """
+
+    subject = "the reward function"
 
     def __init__(
         self,
@@ -88,10 +174,9 @@ class Rewards(Judge):
         directory: str | Path = ".",
         no_verdict: str = "group",
     ):
-        super().__init__()
+        super().__init__(None, errors, timeout, directory)
         self.functions = by_name(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
-        self.attempts = Attempts("the reward function", errors, timeout, directory)
         self.no_verdict = no_verdict
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
@@ -104,7 +189,7 @@ class Rewards(Judge):
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape
-        self.attempts.failed_calls = 0.0
+        self.failed_calls = 0.0
         batch = batch_of(examples, rollouts)
         results = [self.call(name, function, batch) for name, function in self.functions.items()]
         # One (P, N) for each function, NaN without a verdict.
@@ -112,18 +197,18 @@ class Rewards(Judge):
         weights = torch.tensor(self.weights, dtype=torch.float64)
         rewards = (weights[:, None, None] * values).nansum(0)  # (P, N)
         # After a failed call there is no verdict at all.
-        judged = ~values[weights != 0].isnan().all(0) & (not self.attempts.failed_calls)  # (P, N)
+        judged = ~values[weights != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
         # A rollout by itself has nothing that it is better or worse than.
         least = N if self.no_verdict == "group" else min(2, N)
         judged &= judged.sum(1, keepdim=True) >= least
         rewards[~judged] = torch.nan
         self.count(values, judged)
-        return rewards.float().to(rollouts.lengths.device)
+        return rewards.float()
 
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""
         self.totals.sum("rewards/rollouts_left_out", (~judged).sum())
-        self.attempts.count(self.totals, (~judged.any(1)).sum())
+        self.count_calls((~judged.any(1)).sum())
         found = dict(zip(self.functions, values))
         if len(found) > 1:
             right = is_success(values)
@@ -160,8 +245,7 @@ class Rewards(Judge):
             return as_numbers(result, size)
 
         chat = any(isinstance(completion, list) for completion in batch["completions"])
-        values = self.attempts.attempt(name, run, lambda: batch, CHAT if chat else "")
-        return [math.nan] * size if values is None else values
+        return self.attempt(name, run, [math.nan] * size, lambda: batch, CHAT if chat else "")
 
     def bind(self, task: Task):
         """UsageError, before any sampling, if a function needs a column that no example has."""
@@ -189,34 +273,26 @@ class Rewards(Judge):
         return taken
 
 
-class Verdicts(Judge):
+class Verdicts(CarefulJudge):
     """A task's own rewards, whose failures are treated as those of reward functions."""
-
-    def __init__(
-        self, task: Task, errors: str = "stop", timeout: float = 0, directory: str | Path = "."
-    ):
-        super().__init__(task)
-        self.attempts = Attempts("the task", errors, timeout, directory)
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
-        lengths = rollouts.lengths
-        P, N = lengths.shape
+        P, N = rollouts.lengths.shape
 
         def run() -> Tensor:
             rewards = self.task.rewards(examples, rollouts)
-            if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
+            if not isinstance(rewards, Tensor) or rewards.shape != (P, N):
                 raise WrongAnswer(f"{rewards!r:.60} instead of a tensor of shape ({P}, {N})")
             if not rewards.isfinite().all():
                 raise WrongAnswer("a reward that is not a finite number")
             return rewards
 
-        self.attempts.failed_calls = 0.0
+        self.failed_calls = 0.0
         name = task_class(self.task).__name__
-        rewards = self.attempts.attempt(name, run, lambda: batch_of(examples, rollouts))
-        self.attempts.count(self.totals, P * self.attempts.failed_calls)
-        if rewards is None:
-            return torch.full((P, N), math.nan, device=lengths.device)
+        none = torch.full((P, N), math.nan)
+        rewards = self.attempt(name, run, none, lambda: batch_of(examples, rollouts))
+        self.count_calls(P * self.failed_calls)
         return rewards
 
 

@@ -46,16 +46,26 @@ def read_rows(
         paths = [os.path.abspath(text) for text in texts]
         files = data_files(data, split, alone=paths.count(os.path.abspath(data)) == 1)
         others = other_files(named, split, files)
-        tables = {file: [*read_table(file)] for file in files}
-        found = [row for table in tables.values() for row in table]
-        digests = [checksum(file) for file in files]
+        found = []
+        digests = []
+        sums: dict[str, Path] = {}  # {checksum: file} of this split
+        for file in files:
+            table = [*read_table(file)]
+            found += table
+            its = checksum(file)
+            digests.append(its)
+            # Where every row has a file of its own, some may be equal.
+            if len(table) > 1 and sums.setdefault(its, file) != file:
+                raise DataError(f"{sums[its]} and {file} have the same content: remove one of them")
         digest = " ".join(digests)
-        # Where every row has a file of its own, some may be equal.
-        sums = {its: file for file, its in zip(files, digests) if len(tables[file]) > 1}
-        for file, its in zip(files, digests):
-            if sums.get(its, file) != file:
-                raise DataError(f"{file} and {sums[its]} have the same content: remove one of them")
-        check_copies(sums, split, others)
+        sizes = {file.stat().st_size for file in sums.values()}
+        for other, their in others:
+            # Only files of one size are read. A link may be broken.
+            if their.is_file() and their.stat().st_size in sizes and checksum(their) in sums:
+                raise DataError(
+                    f"{split} reads {sums[checksum(their)]} and {other} a copy of it, {their}: "
+                    "name one file for both if that is meant"
+                )
     else:
         found = in_memory(data, split)
         text = json.dumps([row for row, _ in found], default=written, skipkeys=True)
@@ -74,6 +84,7 @@ def other_files(
 
     FileNotFoundError if one of them is a file of this split too.
     """
+    mine = {file.resolve() for file in files}
     found = []
     for other, data in named.items():
         if not isinstance(data, str) or not os.path.exists(data):
@@ -84,25 +95,13 @@ def other_files(
         # What is wrong with the files of the other split is said where they are read.
         with contextlib.suppress(FileNotFoundError):
             theirs = data_files(data, other)
-        shared = {file.resolve() for file in files} & {file.resolve() for file in theirs}
-        if shared:
-            raise FileNotFoundError(
-                f"{split} and {other} both read {min(shared)}: name files or folders apart"
-            )
-        found += [(other, file) for file in theirs]
+        for file in theirs:
+            if file.resolve() in mine:
+                raise FileNotFoundError(
+                    f"{split} and {other} both read {file.resolve()}: name files or folders apart"
+                )
+            found.append((other, file))
     return found
-
-
-def check_copies(sums: dict[str, Path], split: str, others: list[tuple[str, Path]]) -> None:
-    """DataError if a file of another split is a copy of one in {checksum: file} of this split."""
-    sizes = {file.stat().st_size for file in sums.values()}
-    for other, their in others:
-        # Only files of one size are read. A link may be broken.
-        if their.is_file() and their.stat().st_size in sizes and checksum(their) in sums:
-            raise DataError(
-                f"{split} reads {sums[checksum(their)]} and {other} a copy of it, {their}: name "
-                "one file for both if that is meant"
-            )
 
 
 def written(value: object) -> str:

@@ -33,8 +33,7 @@ from maxrl.tasks.answers import (
 
 def final_number(response: str) -> Fraction | None:
     r"""Return the number in the last \boxed{...} of a response, or None, see read_number."""
-    box = last_boxed(response)
-    return None if box is None else read_number(box)
+    return read_number(last_boxed(response) or "")
 
 
 def verify_number(response: str, answer: str | float) -> float:
@@ -62,7 +61,12 @@ def _processes() -> int:
     return min(max(distributed.cores() // ranks, 1), 16)
 
 
-POOL = Pool("math-verify", "maxrl.tasks.latex", (["boxed", "1/2", "0.5"], True), _processes())
+POOL = Pool(
+    "math-verify",
+    "maxrl.tasks.latex",
+    (["boxed", "1/2", "0.5"], True),
+    _processes(),
+)
 
 
 def _found(verdict: str, asked: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], bool]:

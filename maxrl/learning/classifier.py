@@ -82,14 +82,6 @@ def noise(seed: int, step: int, indices: Sequence[int], num_rollouts: int) -> tu
     return sums[:, :-1] / sums[:, -1:], order
 
 
-def check_finite(p: Tensor) -> None:
-    """UsageError unless all pass rates, or their logarithms, are finite."""
-    if not p.isfinite().all():
-        raise UsageError(
-            "the classifier's logits are not finite: its training has diverged, try a lower --lr"
-        )
-
-
 @dataclass(eq=False)
 class ClassifierPolicy:
     """A classifier as a policy: a rollout is one class drawn from the softmax of its (P, C) logits.
@@ -220,5 +212,9 @@ class ClassifierPolicy:
                 progress(len(positions))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
-        check_finite(p)
+        if not p.isfinite().all():
+            raise UsageError(
+                "the classifier's logits are not finite: its training has diverged, try a lower "
+                "--lr"
+            )
         return p, right

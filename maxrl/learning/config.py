@@ -287,14 +287,13 @@ class Config:
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
         refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
-        for name in ("beta", "lora_rank"):
-            value = getattr(self, name)
-            refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
         refuse_if(
             self.optimizer == "muon" and self.lora_rank,
             "--optimizer muon trains whole matrices, not their LoRA: leave out --lora-rank",
         )
         for name, needed, has in (
+            ("beta", "--init", self.init),
+            ("lora_rank", "--init", self.init),
             ("lora_alpha", "--lora-rank", self.lora_rank),
             ("lora_projections", "--lora-rank", self.lora_rank),
             ("kl", "--beta", self.beta),

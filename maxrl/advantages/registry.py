@@ -71,6 +71,7 @@ def estimator(
             check_values(called, rewards, domain, bool(thresholds))
             return formula(rewards, **options)
 
+        checked.__name__ = called
         checked.known = known
         checked.takes = takes
         checked.limit = limit

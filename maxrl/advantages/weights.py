@@ -127,6 +127,7 @@ def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
         )
     # Binomials of N = 2048 overflow, their logarithms do not.
     k = torch.arange(N).to(p)  # (N,)
-    log_prob = Binomial(N - 1, p[..., None]).log_prob(k)  # (..., N)  Bin(k; N-1, p)
+    successes = Binomial(N - 1, p[..., None])  # among the others
+    log_prob = successes.log_prob(k)  # (..., N)  Bin(k; N-1, p)
     change = success[1:, 0] - failure[:-1, 0]  # (N,)  a_s(k+1) - a_f(k)
     return (log_prob.exp() * change).sum(dim=-1)  # (...)

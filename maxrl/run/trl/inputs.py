@@ -123,7 +123,8 @@ def adapter(config: Any) -> dict:
     """
     if config is None:
         return {}
-    if not (hasattr(config, "r") and hasattr(config, "lora_alpha")):
+    lora = (getattr(config, "peft_type", None) or "LORA") == "LORA"
+    if not (lora and hasattr(config, "r") and hasattr(config, "lora_alpha")):
         raise UsageError(f"peft_config is a {type(config).__name__}: pass a peft.LoraConfig")
     if not config.r:
         raise UsageError("peft_config has r = 0: an adapter has a rank of at least 1")

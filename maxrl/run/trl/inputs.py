@@ -107,7 +107,8 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
                     (new / file.name).symlink_to(file.resolve())
         else:
             model.save_pretrained(new)
-    sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
+    written = filter(Path.is_file, sorted(new.iterdir()))
+    sums = map(files.checksum, written)
     digest = hashlib.sha256("".join(sums).encode()).hexdigest()
     found = out / f"initial-{digest[:8]}"
     if not found.exists():

@@ -17,12 +17,12 @@ reinforce_mean, rloo, dr_grpo). GRPO is not a sum over thresholds: its weight is
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Binomial
 
 from maxrl.advantages.registry import check_options, check_sizes, find
 
@@ -126,8 +126,13 @@ def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
             "r_i and K, such as the order of the rollouts or other groups; use a rule of these two"
         )
     # Binomials of N = 2048 overflow, their logarithms do not.
+    p = p[..., None]  # (..., 1)
     k = torch.arange(N).to(p)  # (N,)
-    successes = Binomial(N - 1, p[..., None])  # among the others
-    log_prob = successes.log_prob(k)  # (..., N)  Bin(k; N-1, p)
+    log_factorials = torch.lgamma(k + 1)  # (N,)  k!
+    log_choose = math.lgamma(N) - log_factorials  # (N,)  (N-1)! / k!
+    log_choose -= log_factorials.flip(0)  # (N,)  C(N-1, k)
+    log_successes = torch.xlogy(k, p)  # (..., N)  p^k
+    log_failures = torch.special.xlog1py(N - 1 - k, -p)  # (..., N)  (1-p)^(N-1-k)
+    log_prob = log_choose + log_successes + log_failures  # (..., N)  Bin(k; N-1, p)
     change = success[1:, 0] - failure[:-1, 0]  # (N,)  a_s(k+1) - a_f(k)
     return (log_prob.exp() * change).sum(dim=-1)  # (...)

@@ -104,13 +104,11 @@ class MaxRLTrainer(Around):
         in_memory = hasattr(model, "save_pretrained")
         apart = cfg.lora_rank or cfg.shard
         self.given = model if in_memory and not apart else None
-        said = ""
-        if in_memory and apart:
-            said = "keeps its weights: trainer.model and save_model() have the trained ones"
-        elif in_memory and model.dtype != torch.float32:
+        said = "keeps its weights: trainer.model and save_model() have the trained ones"
+        if in_memory and not apart:
             rounded = "to which the trained weights are rounded: save_model() has them in float32"
             said = f"is in {model.dtype}, {rounded}"
-        if said:
+        if in_memory and (apart or model.dtype != torch.float32):
             warnings.warn(f"the given model {said}", stacklevel=2)
         self.made = self.settings()
 

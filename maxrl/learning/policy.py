@@ -178,17 +178,9 @@ class SequencePolicy:
                 token = f"token {position}/{self.max_tokens}"
                 self.watch(f"sampling {token} (prompt {part.stop}/{len(prompts)})")
 
+            options = {"watch": watch, "cuda_graphs": self.cuda_graphs, **sampling}
             with self.precision():
-                return generate(
-                    model,
-                    prompts[part],
-                    uniforms,
-                    self.stop_tokens,
-                    budget,
-                    watch=watch,
-                    cuda_graphs=self.cuda_graphs,
-                    **sampling,
-                )
+                return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
         rows = max(num_rollouts, self.wave_rows)
         drawn = tuple(sorted(sampling.items()))

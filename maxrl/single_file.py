@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +35,8 @@ N = 8
 LIMIT = 40  # tokens of a response; one that has not ended by then is wrong
 WARMUP = 4  # steps on 2 P solutions each
 STEPS = 15  # steps on rewards
+WARMUP_RATE = 1e-4
+RATE = 5e-5
 ROWS = 32  # rows of a forward with gradients, which takes most of the memory
 END = "<|im_end|>"
 TEMPLATE = f"""<|im_start|>system
@@ -46,14 +49,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Matrix products are in bfloat16 where the hardware has them; elsewhere they would be slower.
 FAST = DEVICE == "cuda" or torch.cpu._is_avx512_bf16_supported()
 autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=FAST)
-
-
-def linears(**sizes):
-    """Matrices under the names given, each of the size (inputs, outputs). A Llama has no biases."""
-    matrices = {}
-    for name, size in sizes.items():
-        matrices[name] = nn.Linear(*size, bias=False)
-    return nn.ModuleDict(matrices)
+linear = partial(nn.Linear, bias=False)  # a Llama has no biases
 
 
 def rotate(x, cos, sin):
@@ -61,7 +57,8 @@ def rotate(x, cos, sin):
     a, b = x.chunk(2, dim=-1)
     first = a * cos - b * sin
     second = b * cos + a * sin
-    return torch.cat([first, second], dim=-1).to(x.dtype)
+    turned = torch.cat([first, second], dim=-1)
+    return turned.to(x.dtype)
 
 
 class Layer(nn.Module):
@@ -71,22 +68,21 @@ class Layer(nn.Module):
         super().__init__()
         E = c.hidden_size
         inner = c.intermediate_size
-        q = c.num_attention_heads * c.head_dim
         kv = c.num_key_value_heads * c.head_dim
         # These are the names in published checkpoints, so that weights load without a table.
         self.input_layernorm = nn.RMSNorm(E, c.rms_norm_eps)
-        self.self_attn = linears(
-            q_proj=(E, q),
-            k_proj=(E, kv),
-            v_proj=(E, kv),
-            o_proj=(q, E),
-        )
+        attn = nn.Module()
+        attn.q_proj = linear(E, E)
+        attn.k_proj = linear(E, kv)
+        attn.v_proj = linear(E, kv)
+        attn.o_proj = linear(E, E)
+        self.self_attn = attn
         self.post_attention_layernorm = nn.RMSNorm(E, c.rms_norm_eps)
-        self.mlp = linears(
-            gate_proj=(E, inner),
-            up_proj=(E, inner),
-            down_proj=(inner, E),
-        )
+        mlp = nn.Module()
+        mlp.gate_proj = linear(E, inner)
+        mlp.up_proj = linear(E, inner)
+        mlp.down_proj = linear(inner, E)
+        self.mlp = mlp
         self.D = c.head_dim
 
     def forward(self, x, rotation, mask, past):
@@ -124,45 +120,46 @@ class Transformer(nn.Module):
         self.config = config
         c = SimpleNamespace(**config)
         c.head_dim = c.hidden_size // c.num_attention_heads
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
-        self.model.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
-        self.model.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
+        body = nn.Module()
+        body.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
+        layers = [Layer(c) for _ in range(c.num_hidden_layers)]
+        body.layers = nn.ModuleList(layers)
+        body.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
+        self.model = body
         # A pair of numbers turns by this angle a position: the first fast, the last hardly at all.
         exponents = torch.arange(0, c.head_dim, 2).double() / c.head_dim
         self.radians = c.rope_theta**-exponents  # (D / 2,)
 
     def forward(self, tokens, past, is_token):
-        """Run tokens (B, L) after S others; return states (B, L, E) and `past` for the next call.
+        """Run tokens (B, L) after S others; return states (B, L, E), and these for S + L:
 
-        past      each layer's keys and values (2, B, Hk, S, D); empty at first
+        past      each layer's keys and values (2, B, Hk, S, D); None at first
         is_token  which of the S are tokens, not padding (B, S)
         """
-        B, L = tokens.shape
+        L = tokens.shape[1]
         S = is_token.shape[1]
         x = self.model.embed_tokens(tokens)  # (B, L, E)
+        new = torch.ones_like(tokens, dtype=torch.bool)
+        is_token = torch.cat([is_token, new], dim=1)  # (B, S + L)
         # The position of a token is the number of tokens before it, padding not counted.
-        before = is_token.sum(dim=1, keepdim=True)  # (B, 1)
-        positions = before + torch.arange(L)  # (B, L)
-        angles = positions[:, None, :, None] * self.radians.to(x.dtype)  # (B, 1, L, D / 2)
+        positions = is_token.cumsum(dim=1)[:, S:] - 1  # (B, L)
+        radians = self.radians.to(x.dtype)
+        angles = positions[:, None, :, None] * radians  # (B, 1, L, D / 2)
         rotation = (angles.cos(), angles.sin())
         # Each token sees itself and the tokens before it, but no padding.
-        new = torch.ones_like(tokens, dtype=torch.bool)
-        seen = torch.cat([is_token, new], dim=1)  # (B, S + L)
-        mask = seen[:, None, None].expand(B, 1, L, S + L).tril(S)
+        before = new.new_ones(L, S + L).tril(S)
+        mask = is_token[:, None, None] & before  # (B, 1, L, S + L)
         present = []
-        for i, layer in enumerate(self.model.layers):
-            x, kv = layer(x, rotation, mask, past[i] if past else None)
+        for layer, kv in zip(self.model.layers, past):
+            x, kv = layer(x, rotation, mask, kv)
             present.append(kv)
-        return x, present
+        return x, present, is_token
 
     def logits(self, x):
         """From states (B, L, E) to the logits (B, L, V) of the token after each of them."""
         h = self.model.norm(x)
-        # The head is tied: it is the matrix of the embeddings.
-        logits = F.linear(h, self.model.embed_tokens.weight)
-        # A softmax in bfloat16 would be wrong by .02 and more.
-        return logits.to(x.dtype)
+        logits = F.linear(h, self.model.embed_tokens.weight)  # the head is tied to the embeddings
+        return logits.to(x.dtype)  # a softmax in bfloat16 would be wrong by .02 and more
 
 
 def load(folder):
@@ -176,11 +173,11 @@ def load(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     # Another family or rotation may load without an error and would compute nonsense.
     plain = config["model_type"] == "llama" and config.get("tie_word_embeddings")
-    scaled = config.get("rope_scaling") or config.get("rope_type", "default") != "default"
+    rope = config.get("rope_type", "default")
+    scaled = config.get("rope_scaling") or rope != "default"
     if not plain or scaled or tokenizer.token_to_id(END) is None:
         sys.exit(f"{folder} is no plain Llama with a tied head and {END}: train.py reads others")
-    # Adam's small steps would be rounded away in bfloat16.
-    config.update(dtype="float32", torch_dtype="float32")
+    config.update(dtype="float32", torch_dtype="float32")  # bfloat16 loses Adam's small steps
     model = Transformer(config)
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model, tokenizer
@@ -189,8 +186,9 @@ def load(folder):
 def save(model, source, folder):
     """Write a Hugging Face directory, with the tokenizer of `source`."""
     folder.mkdir(parents=True)
-    for file in [*source.glob("*token*.json"), *source.glob("generation_config.json")]:
-        shutil.copy(file, folder)
+    for pattern in ("*token*.json", "generation_config.json"):
+        for file in source.glob(pattern):
+            shutil.copy(file, folder)
     (folder / "config.json").write_text(json.dumps(model.config))
     save_file(model.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -210,11 +208,13 @@ def encode(model, prompts, n):
     last = [prompt[-1:] for prompt in prompts]
     # No token sees a later one, so padding on the right changes nothing.
     tokens, is_token = padded(most)  # (P, S)
-    _, past = model(tokens, [], is_token[:, :0])
+    nothing = [None] * len(model.model.layers)
+    _, past, _ = model(tokens, nothing, is_token[:, :0])
     # All n rows share what was computed for the prompt, and their gradients add up in it.
     past = [kv.repeat_interleave(n, dim=1) for kv in past]
     is_token = is_token.repeat_interleave(n, dim=0)  # (B, S)
-    return past, is_token, torch.tensor(last).repeat_interleave(n, dim=0)
+    last = torch.tensor(last).repeat_interleave(n, dim=0)  # (B, 1)
+    return past, is_token, last
 
 
 @torch.no_grad()
@@ -222,21 +222,21 @@ def encode(model, prompts, n):
 def sample(model, prompts, n, end):
     """n responses z ~ m(z | x) to each x: tokens and mask (B, L), and which have ended (B,)."""
     past, is_token, token = encode(model, prompts, n)
-    new = torch.ones_like(token, dtype=torch.bool)  # (B, 1)
-    running = new
+    running = torch.ones_like(token, dtype=torch.bool)  # (B, 1)
     tokens = []
     mask = []
     while len(tokens) < LIMIT and running.any():
-        x, past = model(token, past, is_token)
-        is_token = torch.cat([is_token, new], dim=1)
+        x, past, is_token = model(token, past, is_token)
         # Temperature 1 and all tokens: the gradient is right only for draws from m itself.
-        probabilities = model.logits(x)[:, 0].softmax(dim=-1)  # (B, V)
+        logits = model.logits(x)[:, 0]  # (B, V)
+        probabilities = logits.softmax(dim=-1)  # (B, V)
         token = torch.multinomial(probabilities, 1)  # (B, 1)
         tokens.append(token)
         # The end token is part of a response, what a row draws after it is not.
         mask.append(running)
         running = running & (token != end)
-    return torch.cat(tokens, dim=1), torch.cat(mask, dim=1), ~running[:, 0]
+    ended = ~running[:, 0]
+    return torch.cat(tokens, dim=1), torch.cat(mask, dim=1), ended
 
 
 @autocast
@@ -246,7 +246,7 @@ def log_probs(model, prompts, responses):
     past, is_token, last = encode(model, prompts, responses.shape[1])
     # Each token is predicted at the place before it.
     before = torch.cat([last, z[:, :-1]], dim=1)  # (B, L)
-    x, _ = model(before, past, is_token)
+    x, _, _ = model(before, past, is_token)
     logits = model.logits(x).transpose(1, 2)  # (B, V, L)
     log_m = -F.cross_entropy(logits, z, reduction="none")  # (B, L)
     return log_m.view_as(responses)
@@ -273,8 +273,7 @@ def advantages(rewards, method):
 def update(model, optimizer, prompts, responses, mask, A):
     """One step of Adam for responses and mask (P, N, L), A (P, N); returns the gradient's norm."""
     optimizer.zero_grad()
-    # A group has no gradient if all of it is wrong, or right.
-    mixed = A.any(dim=1).nonzero().flatten().tolist()
+    mixed = [i for i, group in enumerate(A) if group.any()]  # all wrong or right: no gradient
     size = ROWS // A.shape[1]
     for first in range(0, len(mixed), size):
         groups = mixed[first : first + size]
@@ -287,7 +286,7 @@ def update(model, optimizer, prompts, responses, mask, A):
     # Clipping shortens a step and leaves its direction, so prompts keep their weights.
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()  # line 9
-    return norm.item()
+    return norm
 
 
 def number(text):
@@ -302,8 +301,8 @@ def verify(response, answer):
     _, box, rest = response.rpartition(r"\boxed{")
     inside, closed, _ = rest.partition("}")
     given = number(inside) if box and closed else None
-    # Two texts that are no numbers are not equal.
-    return float(given is not None and given == number(answer))
+    right = given is not None and given == number(answer)  # texts that are no numbers differ
+    return float(right)
 
 
 def read(file, tokenizer):
@@ -330,7 +329,8 @@ def rollouts(model, tokenizer, problems):
     tokens, mask, ended = sample(model, prompts, N, end)  # (B, L), (B, L), (B,)
     right = []
     for i, row in enumerate(tokens):
-        text = tokenizer.decode(row[mask[i]].tolist())
+        ids = row[mask[i]].tolist()
+        text = tokenizer.decode(ids)
         right.append(verify(text, answers[i // N]))
     # A response that was cut off may hold a box, but the model had not finished.
     rewards = torch.tensor(right) * ended  # (B,)
@@ -353,38 +353,39 @@ def main(words=None):
     """Warm up on solutions, then learn from rewards; both models are written."""
     parser = argparse.ArgumentParser("python -m maxrl.single_file")
     methods = ["maxrl", "grpo", "rloo"]
-    parser.add_argument("method", nargs="?", default="maxrl", choices=methods)
-    parser.add_argument("--model", type=Path, default="data/smollm2/135m-instruct")
-    parser.add_argument("--data", type=Path, default="data/word_problems")
-    parser.add_argument("--out", type=Path, default="runs/single_file", help="a new directory")
-    parser.add_argument("--seed", type=int, default=0)
+    add = parser.add_argument
+    add("method", nargs="?", default="maxrl", choices=methods)
+    add("--model", type=Path, default="data/smollm2/135m-instruct")
+    add("--data", type=Path, default="data/word_problems")
+    add("--out", type=Path, default="runs/single_file", help="a new directory")
+    add("--seed", type=int, default=0)
     args = parser.parse_args(words)
     if args.out.exists():
         sys.exit(f"{args.out} exists: choose another --out")
-    # So that a log file shows each step when it is done.
-    sys.stdout.reconfigure(line_buffering=True)
+    sys.stdout.reconfigure(line_buffering=True)  # a log file shows each step when it is done
     torch.set_default_device(DEVICE)
     torch.manual_seed(args.seed)
     random.seed(args.seed)
     model, tokenizer = load(args.model)
     train = read(args.data / "train.jsonl", tokenizer)
-    test = read(args.data / "test.jsonl", tokenizer)[: 2 * P]
+    test = read(args.data / "test.jsonl", tokenizer)
+    test = test[: 2 * P]
 
     # A model that never writes a box has no success to learn from.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=WARMUP_RATE)
     for step in range(1, WARMUP + 1):
         problems = random.sample(train, 2 * P)
         prompts, solutions, _ = zip(*problems)
-        responses, mask = padded(solutions)  # (2 P, L)
-        # With one rollout of advantage 1 the loss is that of maximum likelihood.
-        A = torch.ones(2 * P, 1)
-        norm = update(model, optimizer, prompts, responses[:, None], mask[:, None], A)
+        tokens, mask = padded(solutions)  # (2 P, L)
+        responses = tokens[:, None]  # (2 P, 1, L)
+        A = torch.ones(2 * P, 1)  # one rollout of advantage 1: the loss of maximum likelihood
+        norm = update(model, optimizer, prompts, responses, mask[:, None], A)
         print(f"warm-up {step}: gradient norm {norm:.2f}")
     print("base:", evaluate(model, tokenizer, test))
     save(model, args.model, args.out / "base")
 
     # A new optimizer, since the old one's moments are those of another loss.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     for step in range(1, STEPS + 1):  # Algorithm 1
         problems = random.sample(train, P)
         prompts, responses, mask, rewards = rollouts(model, tokenizer, problems)

@@ -101,12 +101,14 @@ def rloo(rewards: Tensor) -> Tensor:
     """A_i = r_i - mean of the other rewards (Kool et al. 2019; Ahmadian et al. 2024). Weight 1."""
     # The mean of the others is (N mean - r_i) / (N-1), and r_i minus that is this.
     N = rewards.shape[1]
-    return N / (N - 1) * _centered(rewards)
+    factor = N / (N - 1)
+    return factor * _centered(rewards)
 
 
 def grpo_weight(p: Tensor, **_) -> Tensor:
     """1/sqrt(p(1-p)) (Table 2), infinite at both ends."""
-    return (p * (1 - p)).rsqrt()
+    variance = p * (1 - p)  # (...)  of a reward
+    return variance.rsqrt()
 
 
 @estimator(takes="any", limit=grpo_weight, group=True)
@@ -138,7 +140,8 @@ def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
     if order is None:
         return 1 / p
     # (1 - (1-p)^T) / p as written loses every digit near p = 0; expm1 and log1p lose none.
-    w = -torch.expm1(order * torch.log1p(-p)) / p  # (...)
+    none_right = order * torch.log1p(-p)  # (...)  log (1-p)^T
+    w = -torch.expm1(none_right) / p  # (...)
     return torch.where(p == 0, order, w)  # (...)  w_T(0) = T
 
 
@@ -165,17 +168,21 @@ def tailrl(rewards: Tensor) -> Tensor:
     0 and 1, where this is Algorithm 1. A group of equal rewards has advantages of 0, and adding a
     constant to the rewards of a group changes nothing.
     """
-    # A single rollout is treated as in `maxrl`.
-    if rewards.shape[1] == 1:
-        return rewards
     N = rewards.shape[1]
+    # A single rollout is treated as in `maxrl`.
+    if N == 1:
+        return rewards
     ordered, places = rewards.sort(dim=1)  # (P, N) r_(1) <= ... <= r_(N), and where each was
-    gaps = F.pad(ordered.diff(dim=1), (1, 0))  # (P, N)  r_(j) - r_(j-1); what all clear is 0
-    mean = torch.arange(N, 0, -1).to(rewards) / N  # (N,)  of the verdicts at r_(j)
+    gaps = ordered.diff(dim=1)  # (P, N - 1)
+    gaps = F.pad(gaps, (1, 0))  # (P, N)  r_(j) - r_(j-1); what all clear is 0
+    successes = torch.arange(N, 0, -1).to(rewards)  # (N,)  of the verdicts at r_(j)
+    mean = successes / N  # (N,)
     # A verdict of 1 has the advantage (1 - mean) / mean and one of 0 has -1, each times its gap.
-    passed = (gaps * ((1 - mean) / mean)).cumsum(dim=1)  # (P, N)  thresholds up to the reward
+    of_success = (1 - mean) / mean  # (N,)
+    passed = (gaps * of_success).cumsum(dim=1)  # (P, N)  thresholds up to the reward
     missed = ordered[:, -1:] - ordered  # (P, N)  thresholds above it
-    return torch.empty_like(rewards).scatter(1, places, passed - missed)  # (P, N)
+    advantages = passed - missed  # (P, N)  of the ordered rewards
+    return torch.empty_like(rewards).scatter(1, places, advantages)  # (P, N)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True, thresholds="nonnegative")
@@ -234,9 +241,12 @@ def maxrl_leave_two_out(rewards: Tensor, order: int) -> Tensor:
     if order == N:
         raise ValueError(f"maxrl_leave_two_out has orders up to N - 1 = {N - 1}; use maxrl_order")
     # Only pairs of a success and a failure count, and all of them leave F - 1 failures.
-    failures = (1 - rewards).sum(dim=1, keepdim=True).long()  # (P, 1)  F
-    c = _all_fail(rewards[:, 1:], order).sum(dim=1)  # (N - 1,)  c_T of every f, of N - 1 rollouts
-    return rloo(rewards) * c[(failures - 1).clamp(0, N - 2)]  # (P, N)
+    failures = (1 - rewards).sum(dim=1, keepdim=True)  # (P, 1)  F
+    left = failures.long() - 1  # (P, 1)
+    left = left.clamp(0, N - 2)  # without a pair nothing counts
+    terms = _all_fail(rewards[:, 1:], order)  # (N - 1, order)  of N - 1 rollouts
+    c = terms.sum(dim=1)  # (N - 1,)  c_T of every f
+    return rloo(rewards) * c[left]  # (P, N)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True, thresholds="any")
@@ -253,7 +263,8 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     order  T, 1 <= T <= N; N if it is left out
     """
     N = rewards.shape[1]
-    most = _of_others(rewards) > (N - 1) / 2  # (P, N)
+    half = (N - 1) / 2
+    most = _of_others(rewards) > half  # (P, N)
     majority = most.to(rewards)  # (P, N)
     advantages = rewards - majority  # (P, N)
     return advantages * _c(rewards, order or N)
@@ -265,7 +276,8 @@ def _c(rewards: Tensor, order: int) -> Tensor:
     c_T(f) = sum_{k<T} C(f, k) / C(N-1, k). A term is the probability that k of the others, drawn at
     random, have all failed; its expectation is (1-p)^k.
     """
-    c = _all_fail(rewards, order).sum(dim=1)  # (N,)    c_T of every f
+    terms = _all_fail(rewards, order)  # (N, order)
+    c = terms.sum(dim=1)  # (N,)  c_T of every f
     return c[_failures(rewards)]  # (P, N)
 
 
@@ -284,7 +296,8 @@ def _all_fail(rewards: Tensor, order: int) -> Tensor:
     """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order)."""
     # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f makes
     # all later terms 0. The counts have the rewards' dtype, as integers are divided in float32.
-    count = torch.arange(rewards.shape[1]).to(rewards)  # (N,)    0, 1, ..., N - 1
+    N = rewards.shape[1]
+    count = torch.arange(N).to(rewards)  # (N,)    0, 1, ..., N - 1
     f = count[:, None]  # (N, 1)
     k = count[: order - 1]  # (order - 1,)
     ratios = (f - k) / (count[-1] - k)  # (N, order - 1)
@@ -307,7 +320,8 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
 
     k  of pass@k, 1 <= k <= N
     """
-    q = _all_fail(rewards, k)[:, -1]  # (N,)    the last term alone
+    terms = _all_fail(rewards, k)  # (N, k)
+    q = terms[:, -1]  # (N,)  the last term alone
     return rewards * k * q[_failures(rewards)]  # (P, N)
 
 
@@ -323,8 +337,10 @@ def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float
     if getattr(mean_log_probs, "shape", None) != rewards.shape:
         raise ValueError("differential_smoothing takes mean_log_probs (P, N), one per rollout")
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
-    sign = torch.where(rewards == 1, -1.0, 1.0).to(rewards)  # (P, N)
-    smoothing = sign * gamma * mean_log_probs.detach().to(rewards)  # (P, N)
+    sign = torch.where(rewards == 1, -1.0, 1.0)  # (P, N)
+    scale = sign.to(rewards) * gamma  # (P, N)
+    likelihood = mean_log_probs.detach().to(rewards)  # (P, N)
+    smoothing = scale * likelihood  # (P, N)
     return grpo(rewards, ddof=0) + smoothing  # (P, N)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -25,10 +26,15 @@ def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.n
     return {name: np.stack(values) for name, values in found.items()}
 
 
-def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return {name: pass@k}, (seeds, P, M), of each checkpoint and prompt at each of the M ks."""
+def coverage(results: dict, ks: Sequence[int], best: bool = False) -> dict[str, np.ndarray]:
+    """Return {name: pass@k}, (seeds, P, M), of each checkpoint and prompt at each of the M ks.
+
+    best  return best@k, at ks of `powers`; of verdicts it is pass@k
+    """
 
     def value(row: dict) -> np.ndarray:
+        if best and "best" in row:
+            return np.stack([row["best"][str(k)] for k in ks], axis=1)
         if results["classes"]:
             return exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
         return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
@@ -36,23 +42,10 @@ def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
     return over_seeds(results, value)
 
 
-def best(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return {name: best@k}, (seeds, P, M), at ks of `powers`; of verdicts it is pass@k."""
-
-    def value(row: dict) -> np.ndarray:
-        if "best" in row:
-            return np.stack([row["best"][str(k)] for k in ks], axis=1)
-        return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
-
-    return over_seeds(results, value)
+best = partial(coverage, best=True)
 
 
-def partial(results: dict) -> bool:
-    """Return whether a reward is neither 0 nor 1, so that best@k is not pass@k."""
-    return any("best" in row for row in results["checkpoints"])
-
-
-def guessed(results: dict, ks: Sequence[int], measure: Callable = coverage) -> np.ndarray:
+def guessed(results: dict, ks: Sequence[int], measure: Callable) -> np.ndarray:
     """Return pass@k or best@k (P, M) of guesses that are blind to the prompt."""
     if measure is best and "guess_best" in results:
         return np.stack([results["guess_best"][str(k)] for k in ks], axis=1)
@@ -83,7 +76,9 @@ def print_table(results: dict, passes: Sequence[int], against: str):
     width = max(map(len, [*names, GUESS])) + 2
     several = len(results["checkpoints"]) > len(names)
     also = ", of several seeds the 95 % t interval over these" if several else ""
-    print(f"{where(results)}: {drawn(results)} (± standard error over prompts{also})")
+    source = f" ({results['source']})" if results["source"] else ""
+    said = f"{results['split']}{source}: {drawn(results)}"
+    print(f"{said} (± standard error over prompts{also})")
     print(" " * width + "".join(f"{column:^20}" for column in columns))
     for name in names:
         print_row(name, width, [estimate(rates[name]) for rates in columns.values()], ".3f")
@@ -101,7 +96,8 @@ def print_table(results: dict, passes: Sequence[int], against: str):
 
 def measures(results: dict) -> dict[str, Callable]:
     """Return {"pass": coverage}, and {"best": best} if rewards are not 0 or 1."""
-    return {"pass": coverage} | ({"best": best} if partial(results) else {})
+    graded = any("best" in row for row in results["checkpoints"])
+    return {"pass": coverage} | ({"best": best} if graded else {})
 
 
 def estimate(values: np.ndarray) -> tuple[float, float]:
@@ -152,11 +148,6 @@ def in_samples(results: dict, k: int, against: str) -> str:
     return f"{against} reaches the pass@{k} {', '.join(said)}." if said else ""
 
 
-def where(results: dict) -> str:
-    """Return which split was evaluated, and its source if it has several."""
-    return results["split"] + (f" ({results['source']})" if results["source"] else "")
-
-
 def drawn(results: dict) -> str:
     """Return how many prompts and samples there were, and from which distribution."""
     count = f"{results['prompts']:,}"
@@ -164,8 +155,8 @@ def drawn(results: dict) -> str:
         count = f"the first {count} of {results['of']:,}"
     if results["classes"]:
         return f"{count} images, exact"
-    said = [f"{count} prompts x {results['samples']} samples"]
-    said.append(f"temperature {results['temperature']:g}")
+    samples = f"{count} prompts x {results['samples']} samples"
+    said = [samples, f"temperature {results['temperature']:g}"]
     if results["top_k"]:
         said.append(f"top-k {results['top_k']}")
     if results["top_p"] != 1:

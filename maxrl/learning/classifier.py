@@ -82,14 +82,6 @@ def noise(seed: int, step: int, indices: Sequence[int], num_rollouts: int) -> tu
     return sums[:, :-1] / sums[:, -1:], order
 
 
-def check_finite(p: Tensor) -> None:
-    """UsageError unless all pass rates, or their logarithms, are finite."""
-    if not p.isfinite().all():
-        raise UsageError(
-            "the classifier's logits are not finite: its training has diverged, try a lower --lr"
-        )
-
-
 @dataclass(eq=False)
 class ClassifierPolicy:
     """A classifier as a policy: a rollout is one class drawn from the softmax of its (P, C) logits.
@@ -170,11 +162,11 @@ class ClassifierPolicy:
         Returns the Totals of its statistics. All ranks must call this.
         """
         advantages = advantages.to(self.device, non_blocking=True)
-        counts = Totals()
-        counts.sum("rollouts", advantages.numel())
+        counts = distributed.gathered([advantages.numel()])  # (ranks, 1)
         # Without a verdict on any rank the loss is a sum of nothing, and not 0 / 0.
-        divisor = max(1.0, counts.metrics()["rollouts"])
-        log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)  # (P_local, N)
+        divisor = max(1.0, float(counts.sum()))
+        of_classes = rollouts.logits.log_softmax(-1)  # (P_local, C)
+        log_probs = of_classes.gather(1, rollouts.drawn)  # (P_local, N)
         log_probs = log_probs[..., None]  # (P_local, N, 1): one token
         mask = torch.ones_like(log_probs)
         loss = policy_gradient_loss(log_probs, advantages, mask, divisor)
@@ -216,9 +208,14 @@ class ClassifierPolicy:
                 examples = examples.to(self.device)
                 logits = self.logits(examples.images)  # (B, C)
                 _, p, right = outcomes(logits, examples.labels)
-                results[:, list(positions)] = torch.stack([p, right.double()])
+                found = torch.stack([p, right.double()])  # (2, B)
+                results[:, list(positions)] = found
                 progress(len(positions))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
-        check_finite(p)
+        if not p.isfinite().all():
+            raise UsageError(
+                "the classifier's logits are not finite: its training has diverged, try a lower "
+                "--lr"
+            )
         return p, right

@@ -24,9 +24,9 @@ def option(
     default: object,
     help: str,
     *,
-    above: float | None = None,
+    above: float = -math.inf,
     least: int | None = 0,
-    most: float | None = None,
+    most: float = math.inf,
     choices: tuple[str, ...] = (),
     language: bool = False,
     free: bool = False,
@@ -93,7 +93,7 @@ class Config:
         "Reward functions in place of the task's verdict, by name, FILE.py:f or package.module:f.",
     )
     reward_weights: tuple[float, ...] = language_option(
-        (), "Weights of the reward functions in their sum (default 1)."
+        (), "Weights of the reward functions in their sum (default 1).", least=None
     )
     no_verdict: str = language_option(
         "group",
@@ -287,14 +287,13 @@ class Config:
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
         refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
-        for name in ("beta", "lora_rank"):
-            value = getattr(self, name)
-            refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
         refuse_if(
             self.optimizer == "muon" and self.lora_rank,
             "--optimizer muon trains whole matrices, not their LoRA: leave out --lora-rank",
         )
         for name, needed, has in (
+            ("beta", "--init", self.init),
+            ("lora_rank", "--init", self.init),
             ("lora_alpha", "--lora-rank", self.lora_rank),
             ("lora_projections", "--lora-rank", self.lora_rank),
             ("kl", "--beta", self.beta),
@@ -365,14 +364,11 @@ def valid_value(field: dataclasses.Field, value: object) -> object:
     about = field.metadata
     option = f"--{dashed(field.name)}"
     value = as_kind(option, Config.__annotations__[field.name], value)
-    if isinstance(value, int | float):
-        check_least(field.name, value, about["least"])
     for item in value if isinstance(value, tuple) else (value,):
-        if about["above"] is not None:
-            refuse_if(not item > about["above"], f"{option} {item} must be above {about['above']}")
-        if about["most"] is not None:
-            refuse_if(item > about["most"], f"{option} {item} must be at most {about['most']}")
-        if about["choices"]:
+        if isinstance(item, int | float):
+            refuse_if(item <= about["above"], f"{option} {item} must be above {about['above']}")
+            check_least(field.name, item, about["least"], about["most"])
+        elif about["choices"]:
             known = ", ".join(about["choices"])
             refuse_if(item not in about["choices"], f"{option} {item} is not one of {known}")
     return value

@@ -60,7 +60,7 @@ train.py tiny --device tpu | --device tpu is not one of auto, cpu, cuda
 train.py tiny --betas 0.9 | --betas takes two numbers
 train.py tiny --betas 1.0,0.9 | two numbers in [0, 1), not 1.0,0.9
 train.py tiny --momentum 1 | --momentum 1.0 must lie in [0, 1)
-train.py tiny --beta 0.1 | --beta 0.1 needs --init
+train.py tiny --beta 0.1 | --beta means nothing without --init
 train.py tiny --lora-alpha 1 | --lora-alpha means nothing without --lora-rank
 train.py tiny --muon-lr-scale 9 | --muon-lr-scale means nothing without --optimizer muon
 train.py tiny --clip 0.1,0.1 | --clip means nothing without --minibatches

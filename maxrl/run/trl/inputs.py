@@ -1,7 +1,6 @@
 """What scripts for TRL pass: a model, a tokenizer, an adapter and functions in memory."""
 
 import hashlib
-import itertools
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.trl.options import defaults
 from maxrl.system import distributed, files
 from maxrl.system.arguments import asks
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, refusing
 
 # Fields of a LoraConfig that are read, or that say nothing about what is trained.
 READ = defaults(
@@ -31,7 +30,7 @@ PLAIN = defaults(
 )
 
 
-def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
+def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: object) -> str:
     """Return the checkpoint that a run begins with.
 
     model        a directory, a hub id or a model of transformers
@@ -94,7 +93,7 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
     new = out / "initial.incomplete"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    try:
+    with refusing("", FileNotFoundError, ValueError):
         if tokenizer is None:
             if not name_of(model):
                 raise UsageError("a model in memory needs its tokenizer: pass processing_class")
@@ -103,20 +102,19 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
             tokenizer.save_pretrained(new)
         if isinstance(model, str | Path):
             source = hub_files.find(model)
-            for file in itertools.chain.from_iterable(map(source.glob, hub_files.MODEL_FILES)):
-                (new / file.name).symlink_to(file.resolve())
+            for pattern in hub_files.MODEL_FILES:
+                for file in source.glob(pattern):
+                    (new / file.name).symlink_to(file.resolve())
         else:
             model.save_pretrained(new)
-        sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
-        digest = hashlib.sha256("".join(sums).encode()).hexdigest()
-        found = out / f"initial-{digest[:8]}"
-        if not found.exists():
-            new.rename(found)
-        return found
-    except (FileNotFoundError, ValueError) as error:
-        raise UsageError(str(error)) from None
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    written = filter(Path.is_file, sorted(new.iterdir()))
+    sums = map(files.checksum, written)
+    digest = hashlib.sha256("".join(sums).encode()).hexdigest()
+    found = out / f"initial-{digest[:8]}"
+    if not found.exists():
+        new.rename(found)
+    shutil.rmtree(new, ignore_errors=True)
+    return found
 
 
 def adapter(config: Any) -> dict:

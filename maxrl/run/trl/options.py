@@ -256,8 +256,9 @@ class MaxRLConfig(Scripted):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
         if name in GONE:
             raise UsageError(f"{name} is gone from TRL or transformers: {GONE[name]}")
-        if name not in {*KINDS, *USUAL}:
-            hint = REPLACED.get(dashed(name)) or near(name, [*KINDS, *USUAL])
+        known = KINDS | USUAL
+        if name not in known:
+            hint = REPLACED.get(dashed(name)) or near(name, known)
             said = f"{name} is an option of neither TRL nor train.py"
             raise UsageError(f"{said}; {hint}" if hint else said)
         if name in KINDS:

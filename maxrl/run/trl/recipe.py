@@ -15,7 +15,12 @@ from maxrl.system.errors import UsageError
 # Values that have other names in train.py.
 ESTIMATORS = {"mean": "maxrl", "group": "grpo", "none": "dr_grpo", True: "grpo", False: "dr_grpo"}
 AGGREGATIONS = {"dapo": "token", "bnpo": "token", "luspo": "sequence", "dr_grpo": "constant"}
-SCHEDULES = {"constant_with_warmup": "constant"} | {n: n for n in ("linear", "cosine", "constant")}
+SCHEDULES = {
+    "linear": "linear",
+    "cosine": "cosine",
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+}
 WRAPPED = ("full_shard", "auto_wrap")
 SHARDS: dict[Any, bool] = dict.fromkeys((None, "", (), False), False)
 SHARDS |= dict.fromkeys((True, "full_shard", " ".join(WRAPPED), WRAPPED[:1], WRAPPED), True)
@@ -110,6 +115,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     check(args, reported)
     batch = Arithmetic.of(args, world, examples)
+    steps = batch.after(batch.updates)
     samples = args.num_generations_eval or args.num_generations
     # "constant" has no warm-up in transformers, "constant_with_warmup" has one.
     warmup = args.warmup_steps or math.ceil(args.warmup_ratio * batch.updates)
@@ -129,7 +135,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         reward_weights=args.reward_weights or (),
         prompts=batch.prompts,
         minibatches=batch.minibatches,
-        steps=batch.after(batch.updates),
+        steps=steps,
         clip=(args.epsilon, args.epsilon if args.epsilon_high is None else args.epsilon_high),
         optimizer=chosen(args, "optim", OPTIMIZERS),
         # SGD has none in transformers.
@@ -143,7 +149,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         precision={None: "auto", True: "bfloat16", False: "float32"}[args.bf16],
         shard=chosen(args, "fsdp", SHARDS),
         # A run that ends before it would be evaluated is evaluated at its end.
-        eval_every=min(batch.every(args.eval_strategy, evaluations), batch.after(batch.updates)),
+        eval_every=min(batch.every(args.eval_strategy, evaluations), steps),
         eval_from=batch.after(args.eval_delay * (batch.per_epoch if by_epoch else 1)),
         eval_prompts=validation,
         eval_samples=samples,

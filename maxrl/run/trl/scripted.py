@@ -25,12 +25,11 @@ class Nothing(float):
     def __call__(self, *given: object, **named: object) -> "Nothing":
         return self
 
+    __getitem__ = __call__
+
     def __getattr__(self, name: str) -> "Nothing":
         if name.startswith("__"):
             raise AttributeError(name)
-        return self
-
-    def __getitem__(self, name: object) -> "Nothing":
         return self
 
     def __iter__(self) -> Iterator:

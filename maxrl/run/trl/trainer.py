@@ -101,14 +101,15 @@ class MaxRLTrainer(Around):
         self.judge, self.eval_judge = setup.choose_judges(cfg, *splits, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
-        in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
-        self.given = model if in_memory else None
-        if hasattr(model, "save_pretrained") and not in_memory:
-            said = "keeps its weights: trainer.model and save_model() have the trained ones"
+        in_memory = hasattr(model, "save_pretrained")
+        apart = cfg.lora_rank or cfg.shard
+        self.given = model if in_memory and not apart else None
+        said = "keeps its weights: trainer.model and save_model() have the trained ones"
+        if in_memory and not apart:
+            rounded = "to which the trained weights are rounded: save_model() has them in float32"
+            said = f"is in {model.dtype}, {rounded}"
+        if in_memory and (apart or model.dtype != torch.float32):
             warnings.warn(f"the given model {said}", stacklevel=2)
-        elif self.given is not None and self.given.dtype != torch.float32:
-            said = "to which the trained weights are rounded: save_model() has them in float32"
-            warnings.warn(f"the given model is in {self.given.dtype}, {said}", stacklevel=2)
         self.made = self.settings()
 
     def settings(self) -> dict[str, Any]:
@@ -188,8 +189,8 @@ class MaxRLTrainer(Around):
         self.check_unchanged()
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
         newest = self.newest()
-        given = isinstance(resume, str | Path) and Path(resume).resolve()
-        if given and not (newest and newest.resolve() == given):
+        wanted = newest and newest.resolve()
+        if isinstance(resume, str | Path) and Path(resume).resolve() != wanted:
             said = f"resume_from_checkpoint = {resume}: a run resumes from its newest checkpoint"
             raise UsageError(f"{said}, which is {newest}")
         cfg = self.cfg = replace(self.cfg, resume="yes" if resume else "no")

@@ -65,7 +65,7 @@ def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
     args, given = evaluation_options.read_options(parser, arguments)
     check(args)
-    asked = evaluation_options.complete(args, given, *(path for _, path in args.checkpoints))
+    asked = evaluation_options.complete(args, given, [path for _, path in args.checkpoints])
     return args, asked
 
 
@@ -104,7 +104,7 @@ def check(args: argparse.Namespace):
 def check_task(args: argparse.Namespace, asked: Asked, task: Task):
     """Refuse options that mean nothing to the task, and set the defaults that depend on it."""
     if task.classes:
-        if args.samples or asked.temperature != 1:
+        if args.samples or asked.cfg.eval_temperature != 1:
             raise UsageError(
                 "a classifier's pass@k is exact: leave out --samples and --temperature"
             )
@@ -156,7 +156,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "prompts": args.prompts,
         "samples": args.samples,
         "max_response": asked.cfg.max_response,
-        **asked.drawn(classifier=False),
+        **asked.drawn(),
         "seed": asked.cfg.seed,
         "date": chat_template.date,
         "left_out": getattr(task, "left_out", 0),
@@ -186,7 +186,7 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         judge=judge,
         seed=asked.cfg.seed,
         progress=bar.update,
-        **asked.drawn(classifier=False),
+        **asked.drawn(),
     )
     counts = is_success(rewards).sum(1).where(judged_prompts(rewards), -1)
     row = {"counts": counts.tolist(), "reward": float(rewards.nanmean())}

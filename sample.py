@@ -74,7 +74,7 @@ def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
     args, given = read_arguments(arguments)
     paths = [checkpoint.find(path) for path in args.checkpoints]
-    asked = evaluation_options.complete(args, given, *paths)
+    asked = evaluation_options.complete(args, given, paths)
     task, judge = evaluation_options.find_task(asked)
     device = distributed.setup(asked.cfg.device)[2]
     policies: list[Any] = []

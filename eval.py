@@ -20,6 +20,7 @@ import os
 import shlex
 import sys
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,19 +87,20 @@ def check(args: argparse.Namespace):
     args.checkpoints = [
         (name, checkpoint.find(path)) for name, path in runs_named(args.checkpoints)
     ]
-    names = [name for name, _ in args.checkpoints]
-    args.against = args.against or names[-1]
-    if args.against not in names:
-        rows = ", ".join(dict.fromkeys(names))
-        raise UsageError(f"--against {args.against} is not one of the rows {rows}")
+    rows: dict[str, list[Path]] = {}
     for name, path in args.checkpoints:
-        if args.checkpoints.count((name, path)) > 1:
+        row = rows.setdefault(name, [])
+        if path in row:
             raise UsageError(
                 f"{path} is given twice as {name}: each seed must be a different checkpoint"
             )
         checkpoint.check_intact(path)
-    for name in dict.fromkeys(names):
-        evaluation_options.check_row(name, [path for n, path in args.checkpoints if n == name])
+        row.append(path)
+    args.against = args.against or [*rows][-1]
+    if args.against not in rows:
+        raise UsageError(f"--against {args.against} is not one of the rows {', '.join(rows)}")
+    for name, paths in rows.items():
+        evaluation_options.check_row(name, paths)
 
 
 def check_task(args: argparse.Namespace, asked: Asked, task: Task):
@@ -120,13 +122,14 @@ def check_task(args: argparse.Namespace, asked: Asked, task: Task):
 @torch.no_grad()
 def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
+    cfg = asked.cfg
     # A rank whose prompts have short responses, or which has none, may wait for days.
-    rank, world, device = distributed.setup(asked.cfg.device, hours=24 * 30)
+    rank, world, device = distributed.setup(cfg.device, hours=24 * 30)
     task, judge = evaluation_options.find_task(asked)
     check_task(args, asked, task)
     guess = guesses(args, asked, task)
     with refusing("--json cannot hold an option of the task: ", ValueError):
-        json.dumps(asked.cfg.task_options, allow_nan=not args.json)
+        json.dumps(cfg.task_options, allow_nan=not args.json)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
         build.policy_from(asked.of(path), task, None, path, torch.device("cpu"))
@@ -143,21 +146,21 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         count_faults(faults)
         rows.append({"name": name, "path": str(path)} | row | faults.metrics())
     unjudged = [] if task.classes else leave_out(rows, guess)
-    low = distributed.use_bfloat16(asked.cfg.precision, device)
+    low = distributed.use_bfloat16(cfg.precision, device)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
-        "task": asked.cfg.task,
-        "task_options": asked.cfg.task_options,
+        "task": cfg.task,
+        "task_options": cfg.task_options,
         "split": asked.split,
-        "reward": asked.cfg.reward,
-        "reward_weights": asked.cfg.reward_weights,
-        "zero_reward_at_limit": asked.cfg.zero_reward_at_limit,
+        "reward": cfg.reward,
+        "reward_weights": cfg.reward_weights,
+        "zero_reward_at_limit": cfg.zero_reward_at_limit,
         "prompts": args.prompts,
         "samples": args.samples,
-        "max_response": asked.cfg.max_response,
+        "max_response": cfg.max_response,
         **asked.drawn(),
-        "seed": asked.cfg.seed,
+        "seed": cfg.seed,
         "date": chat_template.date,
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
@@ -221,12 +224,11 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
             "no prompt has a verdict on all of its samples: the reward functions return None"
         )
     for row in [*rows, guess]:
-        for name in {"counts", "majority", "distinct", "guess"} & set(row):
-            if row[name]:
-                row[name] = np.array(row[name])[judged].tolist()
-        for name in {"best", "guess_best"} & set(row):
-            for k, values in row[name].items():
-                row[name][k] = np.array(values)[judged].tolist()
+        # "best" has a list for each k.
+        for values in [row, row.get("best", {}), row.get("guess_best", {})]:
+            for name, column in values.items():
+                if isinstance(column, list):
+                    values[name] = [*compress(column, judged)]
     return np.flatnonzero(~judged).tolist()
 
 

@@ -217,9 +217,9 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
 
     The rows thus stay paired over prompts. Returns the indices of the removed prompts.
     """
-    counts = np.array([row["counts"] for row in rows])
-    judged = (counts >= 0).all(0)
-    if not judged.any():
+    counts = [row["counts"] for row in rows]
+    judged = [min(column) >= 0 for column in zip(*counts)]
+    if not any(judged):
         raise UsageError(
             "no prompt has a verdict on all of its samples: the reward functions return None"
         )
@@ -229,7 +229,7 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
             for name, column in values.items():
                 if isinstance(column, list):
                     values[name] = [*compress(column, judged)]
-    return np.flatnonzero(~judged).tolist()
+    return [i for i, known in enumerate(judged) if not known]
 
 
 def guesses(args, asked: Asked, task: Task) -> dict[str, Any]:

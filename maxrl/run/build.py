@@ -1,6 +1,5 @@
 """The policy of a recipe: a language model or a classifier, loaded or with random weights."""
 
-import warnings
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import add_lora, merge
 from maxrl.models.resnet import ResNet
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.cli import warn
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling import cuda
 from maxrl.sampling.prompts import check_prompts
@@ -49,11 +49,10 @@ def policy_from(
             # Texts get no template, and a task may name its own stop tokens.
             templated = isinstance(example_of(task, 0).prompt, list) and not task.stop_tokens
             mark = policy.tokenizer.unstopped(policy.stop_tokens) if templated else None
-            if mark and distributed.rank() == 0:
-                warnings.warn(
+            if mark:
+                warn(
                     f"{cfg.init}: the chat template ends a turn with {mark}, which ends no "
-                    "response: name its id in eos_token_id of generation_config.json if it should",
-                    stacklevel=2,
+                    "response: name its id in eos_token_id of generation_config.json if it should"
                 )
             for split in (task, validation):
                 if split is not None:

@@ -109,6 +109,12 @@ def say(sentence: str):
     sys.stderr.flush()
 
 
+def warn(sentence: str):
+    """Warn on the main rank alone."""
+    if distributed.rank() == 0:
+        warnings.warn(sentence, stacklevel=3)
+
+
 def cleanup():
     """End a rank that has done its work; a single process ends by itself."""
     if dist.is_initialized():

@@ -83,7 +83,7 @@ def main(arguments: list[str]):
         policies[-1].model.eval()
     options = {"seed": asked.cfg.seed} | asked.drawn(classifier=bool(task.classes))
     shown = 0
-    for index in range(len(task) if args.both else min(args.prompts, len(task))):
+    for index in range(len(task)):
         examples = task.batch([index])
         groups = []
         for policy in policies:

@@ -44,7 +44,13 @@ def policy_from(
             start = initial(cfg, task, intact)
             check_fit(start, task)
             if task.classes:
-                return classifier(cfg, start, task, device)
+                return ClassifierPolicy(
+                    start.model.to(device).to(memory_format=torch.channels_last),
+                    task.classes,
+                    seed=cfg.seed,
+                    autocast=distributed.use_bfloat16(cfg.precision, device),
+                    workers=cfg.workers,
+                )
             policy = language_model(cfg, start, task, intact, device)
             # Texts get no template, and a task may name its own stop tokens.
             templated = isinstance(example_of(task, 0).prompt, list) and not task.stop_tokens
@@ -120,20 +126,6 @@ def check_fit(start: Checkpoint, task: Task) -> None:
             f"the tokenizer has ids up to {tokenizer.size - 1}, "
             f"the model's vocab_size is {start.model.config.vocab_size}"
         )
-
-
-def classifier(
-    cfg: Config, start: Checkpoint, task: Task, device: torch.device
-) -> ClassifierPolicy:
-    """Return the policy of an image classifier on the device."""
-    model = start.model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return ClassifierPolicy(
-        model,
-        task.classes,
-        seed=cfg.seed,
-        autocast=distributed.use_bfloat16(cfg.precision, device),
-        workers=cfg.workers,
-    )
 
 
 def language_model(

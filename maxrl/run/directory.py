@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
@@ -159,10 +159,10 @@ class Run:
                 said = f"{self.path} was started with --{name} true, which is gone"
                 raise UsageError(f"{said} ({instead}): {another}")
         self.code = dict(old.get("code") or {})
-        data = self.data | old["data"]
-        if old["examples"] != self.examples or any(
-            data[split] != self.data[split] for split in self.data
-        ):
+        # A split that one of both starts lacks is not compared.
+        before = self.data | old["data"]
+        now = old["data"] | self.data
+        if old["examples"] != self.examples or before != now:
             raise UsageError(
                 f"{self.path} was started with other data of the same name: put them back, or "
                 f"{another}"
@@ -226,11 +226,6 @@ class Run:
                 self.ending.callback(signal.signal, number, signal.signal(number, self.on_signal))
         return self.path
 
-    def closing(self, opened: Any) -> Any:
-        """Return what is closed at the end of the `with` block, whatever happens."""
-        self.ending.callback(opened.close)
-        return opened
-
     def on_signal(self, number: int, frame):
         """Ask the run to stop after this step. A second signal ends the process at once."""
         if os.getpid() != self.process:
@@ -266,7 +261,7 @@ class Run:
         self.asked = bool(asked["asked"])
         self.stopped = bool(asked["stop"] or self.asked) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        if finished or every or asked["stop"] or self.asked or asked["save"]:
+        if finished or every or self.stopped or asked["save"]:
             self.save(policy, optimizer, step, logger)
         return self.reached or self.stopped
 

@@ -167,9 +167,8 @@ def sampling_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
     if cfg.kv_memory_gb:
         # A single row may need more than the limit.
         responses = min(responses, max(row, int(cfg.kv_memory_gb * 2**30)))
-    prompt = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
     return {
-        "keys and values of prompts": groups * PROMPT * prompt,
+        "keys and values of prompts": groups * cache_bytes(config, PROMPT, size),
         f"noise and results of {rows:,} rows": rows * cfg.max_response * 24,
         "their keys, values and logits": responses,
     }

@@ -153,7 +153,7 @@ class Logger:
         self.step = first_step  # the one in progress
         self.main = run.main
         # Without a terminal it shows nothing.
-        bar = tqdm(
+        self.bar = tqdm(
             total=cfg.steps,
             initial=first_step,
             bar_format=BAR,
@@ -161,7 +161,7 @@ class Logger:
             miniters=0,
             disable=None if run.main else True,
         )
-        self.bar = run.closing(bar)
+        run.ending.callback(self.bar.close)
         self.part = ""  # that it shows
         if not self.main:
             return

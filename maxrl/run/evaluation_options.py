@@ -2,8 +2,8 @@
 
 import argparse
 import warnings
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from maxrl.learning.config import FREE_ON_RESUME, LANGUAGE, Config
@@ -28,29 +28,6 @@ PLACES = ("task.train", "task.validation", "task.test", "task.directory", "task.
 OWN = ("task", *JUDGE, "max_response", "precision", "reward_errors", "reward_timeout")
 DRAWN = ("eval_temperature", "eval_top_p")  # --temperature and --top-p
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
-
-
-@dataclass
-class Asked:
-    """What a script asks of a checkpoint's recipe: its Config, and how responses are drawn."""
-
-    cfg: Config
-    given: Collection[str]  # the fields of Config that the command names
-    split: str
-    top_k: int
-    limited: bool  # whether cfg.max_response comes from a recipe or the command
-    rows: Sequence[Path]  # all checkpoints
-
-    def of(self, path: Path) -> Config:
-        """Return the Config of another checkpoint."""
-        return replace(self.cfg, init=str(path))
-
-    def drawn(self, classifier: bool = False) -> dict[str, float]:
-        """Return how a policy's rollout() draws."""
-        drawn = {"temperature": self.cfg.eval_temperature}
-        if classifier:
-            return drawn
-        return drawn | {"top_k": self.top_k, "top_p": self.cfg.eval_top_p}
 
 
 def option_parser(prog: str, description: str | None, split: str) -> Parser:
@@ -84,8 +61,8 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     return parser
 
 
-def read_options(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespace, dict]:
-    """Return the options of the script alone, and those that are fields of Config.
+def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
+    """Return the options of the script, with those that are fields of Config in a dict, `given`.
 
     Raises UsageError for an unknown option and for a number that is too small or too large.
     """
@@ -95,11 +72,12 @@ def read_options(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespa
     check_least("top_k", args.top_k, 0)
     fields = OWN + FRESH + DRAWN
     names = [name for name in vars(args) if name in fields or name.startswith("task.")]
-    return args, {name: vars(args).pop(name) for name in names}
+    args.given = {name: vars(args).pop(name) for name in names}
+    return args
 
 
-def complete(args: argparse.Namespace, given: dict, rows: Sequence[Path]) -> Asked:
-    """Complete the options by the recipe that is recorded in the first checkpoint.
+def complete(args: argparse.Namespace, rows: Sequence[Path]) -> Config:
+    """Return the recipe that is recorded in the first checkpoint with the options that are given.
 
     Temperature and top-p are those of its evaluations. max_response is the largest that it and the
     others had in training, and what judges them is the same for all, see judging_fields().
@@ -108,6 +86,8 @@ def complete(args: argparse.Namespace, given: dict, rows: Sequence[Path]) -> Ask
     options name it too. Raises UsageError in that case, if there is no task, and for options that
     describe no distribution.
     """
+    args.rows = rows
+    given = args.given
     path = rows[0]
     known = (path / "recipe.json").exists()
     if not known and "task" not in given:
@@ -122,9 +102,7 @@ def complete(args: argparse.Namespace, given: dict, rows: Sequence[Path]) -> Ask
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(" or ".join(records), recipe, given)
     longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}
-    cfg = replace(override(recipe, longest | given), init=str(path))
-    limited = bool(recipes) or "max_response" in given
-    return Asked(cfg, given.keys(), args.split, args.top_k, limited, rows)
+    return replace(override(recipe, longest | given), init=str(path))
 
 
 def records_of(rows: Sequence[Path]) -> list[str]:
@@ -215,28 +193,35 @@ def by_option(recipe: Config) -> dict[str, str]:
     return {name: typed(value) for name, value in fields.items()}
 
 
-def find_task(asked: Asked) -> tuple[Task, Judge]:
-    """Return the split that is asked for and its judge, as they fit the checkpoint of asked.cfg.
+def drawn(args: argparse.Namespace, cfg: Config, classifier: bool = False) -> dict[str, float]:
+    """Return how a policy's rollout() draws."""
+    temperature = {"temperature": cfg.eval_temperature}
+    if classifier:
+        return temperature
+    return temperature | {"top_k": args.top_k, "top_p": cfg.eval_top_p}
 
-    Without --split it is validation, or train if that is the only one named; asked.split is set.
+
+def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
+    """Return the split that is asked for and its judge, as they fit the checkpoint cfg.init.
+
+    Without --split it is validation, or train if that is the only one named; args.split is set.
     Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
     to the task.
     """
-    cfg = asked.cfg
-    fix_date(*asked.rows)
-    split = asked.split or "validation"
+    fix_date(*args.rows)
+    split = args.split or "validation"
     try:
         task = load(cfg, split)
     except NoSplit:
-        if asked.split:
+        if args.split:
             raise
         split = "train"
         say("no validation prompts are named, so these are training prompts")
         task = load(cfg, split)
-    asked.split = split
+    args.split = split
     if task.classes:
         # Classes are drawn at a temperature, too.
-        if LANGUAGE.intersection(asked.given) - {"eval_temperature"} or asked.top_k:
+        if LANGUAGE.intersection(args.given) - {"eval_temperature"} or args.top_k:
             raise UsageError(
                 "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
                 "--top-k, --top-p, --reward, --reward-weights, --zero-reward-at-limit and "
@@ -246,7 +231,7 @@ def find_task(asked: Asked) -> tuple[Task, Judge]:
         if not cfg.reward:
             # A missing package or reward function is named before any sampling.
             probe(task)
-        if not asked.limited:
+        if "max_response" not in args.given and not records_of(args.rows):
             raise UsageError(
                 f"{cfg.init} does not say how long its responses may be: set --max-response"
             )

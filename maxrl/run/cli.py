@@ -80,9 +80,11 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
 
 def disk_full(error: BaseException) -> bool:
     """Whether an error says that the disk is full, or that a file may not grow any more."""
+    number = getattr(error, "errno", None)
     # safetensors has an exception of its own, which holds the number in its text.
     said = re.search(r"os error (\d+)", str(error))
-    number = int(said[1]) if said else getattr(error, "errno", None)
+    if said:
+        number = int(said[1])
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -27,7 +27,6 @@ from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
 from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files, user_code
-from maxrl.system.arguments import REPLACED
 from maxrl.system.errors import RunError, UsageError
 from maxrl.system.totals import Totals
 
@@ -154,10 +153,6 @@ class Run:
                 if not self.scripted:
                     said += f"repeat {old['command']!r} with --resume auto, or "
                 raise UsageError(said + another)
-        for name, instead in REPLACED.items():
-            if old["config"].get(name.replace("-", "_")):
-                said = f"{self.path} was started with --{name} true, which is gone"
-                raise UsageError(f"{said} ({instead}): {another}")
         self.code = dict(old.get("code") or {})
         # A split that one of both starts lacks is not compared.
         before = self.data | old["data"]

@@ -24,7 +24,7 @@ import torch
 from maxrl.learning.config import FREE_ON_RESUME, Config
 from maxrl.models import chat_template, checkpoint
 from maxrl.run import origin
-from maxrl.run.cli import DISK_FULL, disk_full, say
+from maxrl.run.cli import DISK_FULL, disk_full, say, warn
 from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files, user_code
 from maxrl.system.errors import RunError, UsageError
@@ -171,10 +171,12 @@ class Run:
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         state = files.read_json(self.resumed / "state.json")
         self.skipped = int(state["skipped"])
-        if state.get("bfloat16", policy.autocast) != policy.autocast and self.main:
+        if state.get("bfloat16", policy.autocast) != policy.autocast:
             now = "bfloat16" if policy.autocast else "float32"
-            said = "--precision auto chooses another one on this machine"
-            say(f"warning: {self.resumed} was trained in another precision than {now}: {said}")
+            warn(
+                f"{self.resumed} was trained in another precision than {now}: --precision auto "
+                "chooses another one on this machine"
+            )
         self.reached = bool(state["reached"])
         self.steps = int(state["step"])
         self.past = (self.resumed / "metrics.jsonl").read_text()
@@ -189,7 +191,7 @@ class Run:
         code = user_code.checksums(named)
         for file, now in code.items():
             if self.code.get(file, now) != now:
-                say(f"warning: {file} has changed since the last start: the run goes on with it")
+                warn(f"{file} has changed since the last start: the run goes on with it")
         world = distributed.world_size()
         launcher = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
         self.record = {

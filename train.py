@@ -89,7 +89,7 @@ def train(
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
             evaluated: Metrics = {}
-            if cfg.evaluates(step):
+            if validation is not None and cfg.evaluates(step):
                 evaluated = evaluate(cfg, policy, validation, eval_judge)
             metrics = logger.report(policy, examples, sampled, judge, stats, evaluated)
             # If one rank has received a signal, all ranks save and stop, but only here.

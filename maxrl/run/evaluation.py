@@ -114,9 +114,8 @@ def of_rewards(rewards: Tensor, ks: Sequence[int], graded: bool = False) -> Metr
     return stats
 
 
-def evaluate(cfg: Config, policy: Learner, task: Task | None, judge: Judge | None) -> Metrics:
+def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> Metrics:
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
-    assert task is not None and judge is not None, "a run that evaluates has both"
     prompts = min(cfg.eval_prompts, len(task))
     if isinstance(policy, ClassifierPolicy):
         p, right = policy.pass_rates(task, prompts)
@@ -124,6 +123,7 @@ def evaluate(cfg: Config, policy: Learner, task: Task | None, judge: Judge | Non
         found = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in cfg.eval_k}
         found["top1"] = float(right.mean())
     else:
+        assert judge is not None, "responses are judged"
         rewards, _ = judge_samples(
             policy,
             task,

@@ -6,6 +6,7 @@
         --max-response 2048
 """
 
+import argparse
 import itertools
 import sys
 from collections.abc import Callable
@@ -19,6 +20,17 @@ from maxrl.run import build, cli, evaluation_options
 from maxrl.run.samples import best_and_worst
 from maxrl.system import distributed
 from maxrl.tasks.base import is_success
+
+
+def read_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Return the options."""
+    parser = evaluation_options.option_parser("sample.py", __doc__, "")
+    add = parser.add_argument
+    add("checkpoints", nargs="+", metavar="PATH", help="checkpoint or run directory")
+    add("--prompts", type=int, default=2, help="number of prompts to show (2)")
+    add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
+    add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
+    return evaluation_options.read_options(parser, arguments)
 
 
 def side_by_side(texts: list[str]) -> str:
@@ -61,13 +73,7 @@ def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]
 @torch.no_grad()
 def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
-    parser = evaluation_options.option_parser("sample.py", __doc__, "")
-    add = parser.add_argument
-    add("checkpoints", nargs="+", metavar="PATH", help="checkpoint or run directory")
-    add("--prompts", type=int, default=2, help="number of prompts to show (2)")
-    add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
-    add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
-    args = evaluation_options.read_options(parser, arguments)
+    args = read_arguments(arguments)
     paths = [checkpoint.find(path) for path in args.checkpoints]
     cfg = evaluation_options.complete(args, paths)
     task, judge = evaluation_options.find_task(args, cfg)

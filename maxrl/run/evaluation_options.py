@@ -46,6 +46,7 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     add(
         "--temperature",
         dest="eval_temperature",
+        metavar="TEMPERATURE",
         type=float,
         default=argparse.SUPPRESS,
         help="(the checkpoint's own eval_temperature, else 1)",
@@ -54,6 +55,7 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     add(
         "--top-p",
         dest="eval_top_p",
+        metavar="TOP_P",
         type=float,
         default=argparse.SUPPRESS,
         help="only the smallest set of this probability (the checkpoint's own eval_top_p, else 1)",

@@ -19,7 +19,9 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +32,11 @@ from tqdm import tqdm
 
 from maxrl.analysis import plots, table
 from maxrl.analysis.metrics import best_at_k, exact_best_at_k
+from maxrl.learning.config import Config
 from maxrl.models import chat_template, checkpoint
 from maxrl.run import build, cli, evaluation_options
 from maxrl.run.evaluation import are_verdicts, judge_samples, judged_prompts
-from maxrl.run.evaluation_options import Asked
+from maxrl.run.evaluation_options import drawn
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
 from maxrl.system.arguments import check_least, parse, runs_named
@@ -44,8 +47,8 @@ from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Judge, count_faults
 
 
-def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
-    """Return the options, checked as far as that is possible without the task.
+def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Config]:
+    """Return the options, checked as far as that is possible without the task, and the recipe.
 
     args.checkpoints is a list of (name, directory).
     """
@@ -63,10 +66,9 @@ def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    args, given = evaluation_options.read_options(parser, arguments)
+    args = evaluation_options.read_options(parser, arguments)
     check(args)
-    asked = evaluation_options.complete(args, given, *(path for _, path in args.checkpoints))
-    return args, asked
+    return args, evaluation_options.complete(args, [path for _, path in args.checkpoints])
 
 
 def check(args: argparse.Namespace):
@@ -86,25 +88,26 @@ def check(args: argparse.Namespace):
     args.checkpoints = [
         (name, checkpoint.find(path)) for name, path in runs_named(args.checkpoints)
     ]
-    names = [name for name, _ in args.checkpoints]
-    args.against = args.against or names[-1]
-    if args.against not in names:
-        rows = ", ".join(dict.fromkeys(names))
-        raise UsageError(f"--against {args.against} is not one of the rows {rows}")
+    rows: dict[str, list[Path]] = {}
     for name, path in args.checkpoints:
-        if args.checkpoints.count((name, path)) > 1:
+        row = rows.setdefault(name, [])
+        if path in row:
             raise UsageError(
                 f"{path} is given twice as {name}: each seed must be a different checkpoint"
             )
         checkpoint.check_intact(path)
-    for name in dict.fromkeys(names):
-        evaluation_options.check_row(name, [path for n, path in args.checkpoints if n == name])
+        row.append(path)
+    args.against = args.against or [*rows][-1]
+    if args.against not in rows:
+        raise UsageError(f"--against {args.against} is not one of the rows {', '.join(rows)}")
+    for name, paths in rows.items():
+        evaluation_options.check_row(name, paths)
 
 
-def check_task(args: argparse.Namespace, asked: Asked, task: Task):
+def check_task(args: argparse.Namespace, cfg: Config, task: Task):
     """Refuse options that mean nothing to the task, and set the defaults that depend on it."""
     if task.classes:
-        if args.samples or asked.temperature != 1:
+        if args.samples or cfg.eval_temperature != 1:
             raise UsageError(
                 "a classifier's pass@k is exact: leave out --samples and --temperature"
             )
@@ -118,18 +121,18 @@ def check_task(args: argparse.Namespace, asked: Asked, task: Task):
 
 
 @torch.no_grad()
-def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
+def evaluate(args: argparse.Namespace, cfg: Config) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
     # A rank whose prompts have short responses, or which has none, may wait for days.
-    rank, world, device = distributed.setup(asked.cfg.device, hours=24 * 30)
-    task, judge = evaluation_options.find_task(asked)
-    check_task(args, asked, task)
-    guess = guesses(args, asked, task)
+    rank, world, device = distributed.setup(cfg.device, hours=24 * 30)
+    task, judge = evaluation_options.find_task(args, cfg)
+    check_task(args, cfg, task)
+    guess = guesses(args, cfg, task)
     with refusing("--json cannot hold an option of the task: ", ValueError):
-        json.dumps(asked.cfg.task_options, allow_nan=not args.json)
+        json.dumps(cfg.task_options, allow_nan=not args.json)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
-        build.policy_from(asked.of(path), task, None, path, torch.device("cpu"))
+        build.policy_from(replace(cfg, init=str(path)), task, None, path, torch.device("cpu"))
     rows = []
     for name, path in args.checkpoints:
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
@@ -138,26 +141,26 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
             about |= {"file": lines, "mininterval": LINES, "miniters": 0}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
-            row = measure(args, asked, path, device, task, judge, bar)
+            row = measure(args, cfg, path, device, task, judge, bar)
         faults = Totals()
         count_faults(faults)
         rows.append({"name": name, "path": str(path)} | row | faults.metrics())
     unjudged = [] if task.classes else leave_out(rows, guess)
-    low = distributed.use_bfloat16(asked.cfg.precision, device)
+    low = distributed.use_bfloat16(cfg.precision, device)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
-        "task": asked.cfg.task,
-        "task_options": asked.cfg.task_options,
-        "split": asked.split,
-        "reward": asked.cfg.reward,
-        "reward_weights": asked.cfg.reward_weights,
-        "zero_reward_at_limit": asked.cfg.zero_reward_at_limit,
+        "task": cfg.task,
+        "task_options": cfg.task_options,
+        "split": args.split,
+        "reward": cfg.reward,
+        "reward_weights": cfg.reward_weights,
+        "zero_reward_at_limit": cfg.zero_reward_at_limit,
         "prompts": args.prompts,
         "samples": args.samples,
-        "max_response": asked.cfg.max_response,
-        **asked.drawn(classifier=False),
-        "seed": asked.cfg.seed,
+        "max_response": cfg.max_response,
+        **drawn(args, cfg),
+        "seed": cfg.seed,
         "date": chat_template.date,
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
@@ -170,10 +173,10 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     }
 
 
-def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
+def measure(args, cfg: Config, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
     """Return the counts of right samples of a checkpoint, or a classifier's exact pass rates."""
     # This policy is freed before that of the next row is loaded.
-    policy: Any = build.policy_from(asked.of(path), task, None, path, device)
+    policy: Any = build.policy_from(replace(cfg, init=str(path)), task, None, path, device)
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
@@ -184,9 +187,9 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
         range(args.prompts),
         args.samples,
         judge=judge,
-        seed=asked.cfg.seed,
+        seed=cfg.seed,
         progress=bar.update,
-        **asked.drawn(classifier=False),
+        **drawn(args, cfg),
     )
     counts = is_success(rewards).sum(1).where(judged_prompts(rewards), -1)
     row = {"counts": counts.tolist(), "reward": float(rewards.nanmean())}
@@ -197,10 +200,10 @@ def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, ba
     return row | judge.means()
 
 
-def line(drawn: str):
+def line(bar: str):
     """Print a bar as a line whenever it is drawn again, where there is no terminal."""
-    if drawn.strip():
-        cli.say(drawn.strip())
+    if bar.strip():
+        cli.say(bar.strip())
 
 
 def show_tokens(bar: tqdm, where: str):
@@ -214,23 +217,22 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
 
     The rows thus stay paired over prompts. Returns the indices of the removed prompts.
     """
-    counts = np.array([row["counts"] for row in rows])
-    judged = (counts >= 0).all(0)
-    if not judged.any():
+    counts = [row["counts"] for row in rows]
+    judged = [min(column) >= 0 for column in zip(*counts)]
+    if not any(judged):
         raise UsageError(
             "no prompt has a verdict on all of its samples: the reward functions return None"
         )
     for row in [*rows, guess]:
-        for name in {"counts", "majority", "distinct", "guess"} & set(row):
-            if row[name]:
-                row[name] = np.array(row[name])[judged].tolist()
-        for name in {"best", "guess_best"} & set(row):
-            for k, values in row[name].items():
-                row[name][k] = np.array(values)[judged].tolist()
-    return np.flatnonzero(~judged).tolist()
+        # "best" has a list for each k.
+        for values in [row, row.get("best", {}), row.get("guess_best", {})]:
+            for name, column in values.items():
+                if isinstance(column, list):
+                    values[name] = [*compress(column, judged)]
+    return [i for i, known in enumerate(judged) if not known]
 
 
-def guesses(args, asked: Asked, task: Task) -> dict[str, Any]:
+def guesses(args, cfg: Config, task: Task) -> dict[str, Any]:
     """Return a guess's pass rate on each prompt, or no pass rates if the task does not know them.
 
     If a guess may get rewards other than 0 and 1, its best@k is returned too. UsageError if the
@@ -238,10 +240,10 @@ def guesses(args, asked: Asked, task: Task) -> dict[str, Any]:
     """
     if task.classes:
         return {"guess": [1 / len(task.classes)] * args.prompts}
-    with blaming(f"the task {asked.cfg.task}'s guess()"):
+    with blaming(f"the task {cfg.task}'s guess()"):
         chances = []
         for i in range(args.prompts):
-            one = None if asked.cfg.reward else task.guess(example_of(task, i))
+            one = None if cfg.reward else task.guess(example_of(task, i))
             if one is None:
                 return {"guess": []}
             chances.append(one if isinstance(one, dict) else {1.0: float(one), 0.0: 1.0 - one})
@@ -260,15 +262,15 @@ def digits(values: torch.Tensor | np.ndarray) -> list[float]:
 
 def main(arguments: list[str]):
     """Evaluate, write the files that were asked for and print the table."""
-    args, asked = read_arguments(arguments)
-    results = evaluate(args, asked)
+    args, cfg = read_arguments(arguments)
+    results = evaluate(args, cfg)
     if distributed.rank() > 0:
         return
-    drawn = {}
+    curves = {}
     for name, measure in table.measures(results).items():
-        drawn[f"{name}@k"] = table.curves(results, measure)
+        curves[f"{name}@k"] = table.curves(results, measure)
     try:
-        write_files(args, results | drawn, drawn)
+        write_files(args, results | curves, curves)
     finally:
         # Printed even if the files could not be written, and last because its reader may have gone.
         table.print_table(results, args.k, args.against)
@@ -276,15 +278,15 @@ def main(arguments: list[str]):
         table.print_faults(results)
 
 
-def write_files(args: argparse.Namespace, results: dict, drawn: dict):
-    """Write the files that were asked for; `drawn` are the panels of the figure."""
+def write_files(args: argparse.Namespace, results: dict, curves: dict):
+    """Write the files that were asked for; `curves` are the panels of the figure."""
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         options = [f"{key} {value}" for key, value in results["task_options"].items()]
         about = ", ".join([results["task"], *options, results["split"]])
         caption = f"{about}: {table.drawn(results)}"
-        plots.coverage(drawn, args.plot, caption)
+        plots.coverage(curves, args.plot, caption)
         cli.say(f"drew {args.plot}")
 
 

@@ -10,6 +10,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ from maxrl.system import distributed
 from maxrl.tasks.base import is_success
 
 
-def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, dict]:
-    """Return the options, and those that are fields of Config."""
+def read_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Return the options."""
     parser = evaluation_options.option_parser("sample.py", __doc__, "")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="PATH", help="checkpoint or run directory")
@@ -72,22 +73,25 @@ def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]
 @torch.no_grad()
 def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
-    args, given = read_arguments(arguments)
+    args = read_arguments(arguments)
     paths = [checkpoint.find(path) for path in args.checkpoints]
-    asked = evaluation_options.complete(args, given, *paths)
-    task, judge = evaluation_options.find_task(asked)
-    device = distributed.setup(asked.cfg.device)[2]
+    cfg = evaluation_options.complete(args, paths)
+    task, judge = evaluation_options.find_task(args, cfg)
+    device = distributed.setup(cfg.device)[2]
     policies: list[Any] = []
     for path in paths:
-        policies.append(build.policy_from(asked.of(path), task, None, None, device))
-        policies[-1].model.eval()
-    options = {"seed": asked.cfg.seed} | asked.drawn(classifier=bool(task.classes))
+        policy: Any = build.policy_from(replace(cfg, init=str(path)), task, None, None, device)
+        policy.model.eval()
+        policies.append(policy)
+    drawn = evaluation_options.drawn(args, cfg, classifier=bool(task.classes))
     shown = 0
-    for index in range(len(task) if args.both else min(args.prompts, len(task))):
+    for index in range(len(task)):
         examples = task.batch([index])
         groups = []
         for policy in policies:
-            rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
+            rollouts = policy.rollout(
+                examples, args.samples, indices=[index], seed=cfg.seed, **drawn
+            )
             groups.append((rollouts, judge(examples, rollouts).cpu()[0]))
         counts = [int(is_success(rewards).sum()) for _, rewards in groups]
         if args.both and not any(0 < count < args.samples for count in counts):

@@ -35,7 +35,7 @@ from maxrl.run import banner, build, cli, setup
 from maxrl.run.build import Learner
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
-from maxrl.run.evaluation import evaluate_if_due
+from maxrl.run.evaluation import evaluate
 from maxrl.run.logger import Logger
 from maxrl.sampling.rollouts import with_verdict
 from maxrl.system import distributed, sharding
@@ -88,7 +88,9 @@ def train(
                 stats = learn(cfg, policy, optimizer, rollouts, advantages, step)
 
             # Sums over ranks are collectives, so every rank reports and evaluates.
-            evaluated = evaluate_if_due(cfg, step, policy, validation, eval_judge)
+            evaluated: Metrics = {}
+            if validation is not None and cfg.evaluates(step):
+                evaluated = evaluate(cfg, policy, validation, eval_judge)
             metrics = logger.report(policy, examples, sampled, judge, stats, evaluated)
             # If one rank has received a signal, all ranks save and stop, but only here.
             if run.ends(step, metrics, policy, optimizer, logger):

@@ -1,6 +1,5 @@
 """The policy of a recipe: a language model or a classifier, loaded or with random weights."""
 
-import warnings
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.lora import add_lora, merge
 from maxrl.models.resnet import ResNet
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run.cli import warn
 from maxrl.run.recipes import RECIPES
 from maxrl.sampling import cuda
 from maxrl.sampling.prompts import check_prompts
@@ -44,16 +44,21 @@ def policy_from(
             start = initial(cfg, task, intact)
             check_fit(start, task)
             if task.classes:
-                return classifier(cfg, start, task, device)
+                return ClassifierPolicy(
+                    start.model.to(device).to(memory_format=torch.channels_last),
+                    task.classes,
+                    seed=cfg.seed,
+                    autocast=distributed.use_bfloat16(cfg.precision, device),
+                    workers=cfg.workers,
+                )
             policy = language_model(cfg, start, task, intact, device)
             # Texts get no template, and a task may name its own stop tokens.
             templated = isinstance(example_of(task, 0).prompt, list) and not task.stop_tokens
             mark = policy.tokenizer.unstopped(policy.stop_tokens) if templated else None
-            if mark and distributed.rank() == 0:
-                warnings.warn(
+            if mark:
+                warn(
                     f"{cfg.init}: the chat template ends a turn with {mark}, which ends no "
-                    "response: name its id in eos_token_id of generation_config.json if it should",
-                    stacklevel=2,
+                    "response: name its id in eos_token_id of generation_config.json if it should"
                 )
             for split in (task, validation):
                 if split is not None:
@@ -121,20 +126,6 @@ def check_fit(start: Checkpoint, task: Task) -> None:
             f"the tokenizer has ids up to {tokenizer.size - 1}, "
             f"the model's vocab_size is {start.model.config.vocab_size}"
         )
-
-
-def classifier(
-    cfg: Config, start: Checkpoint, task: Task, device: torch.device
-) -> ClassifierPolicy:
-    """Return the policy of an image classifier on the device."""
-    model = start.model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return ClassifierPolicy(
-        model,
-        task.classes,
-        seed=cfg.seed,
-        autocast=distributed.use_bfloat16(cfg.precision, device),
-        workers=cfg.workers,
-    )
 
 
 def language_model(

@@ -80,9 +80,11 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
 
 def disk_full(error: BaseException) -> bool:
     """Whether an error says that the disk is full, or that a file may not grow any more."""
+    number = getattr(error, "errno", None)
     # safetensors has an exception of its own, which holds the number in its text.
     said = re.search(r"os error (\d+)", str(error))
-    number = int(said[1]) if said else getattr(error, "errno", None)
+    if said:
+        number = int(said[1])
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -107,6 +109,12 @@ def say(sentence: str):
     """Print a sentence for people, above a progress bar if there is one."""
     tqdm.write(sentence, sys.stderr)
     sys.stderr.flush()
+
+
+def warn(sentence: str):
+    """Warn on the main rank alone."""
+    if distributed.rank() == 0:
+        warnings.warn(sentence, stacklevel=3)
 
 
 def cleanup():
@@ -139,9 +147,9 @@ def leave(code: int, at_once: bool = False, spared: Collection = ()) -> NoReturn
             # torch has a handler that raises an error for every worker of a loader that is killed.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             child.kill()
-    own = (threading.main_thread(), *spared)
-    threads = [t for t in threading.enumerate() if not (t.daemon or t in own)]
-    if at_once or threads or dist.is_initialized():
+    own = {threading.main_thread(), *spared}
+    running = {thread for thread in threading.enumerate() if not thread.daemon}
+    if at_once or running - own or dist.is_initialized():
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         end(code)
@@ -163,14 +171,13 @@ def unfailing(method: Callable) -> Callable:
     return call
 
 
-def never_fail(*names: str):
+def never_fail(name: str):
     """Keep a program running if its "stdout" or "stderr" cannot be written to.
 
     The disk may be full, or nobody reads it any more.
     """
-    for name in names:
-        # A stream that was closed when the program started is None.
-        stream: Any = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
-        stream.write = unfailing(stream.write)
-        stream.flush = unfailing(stream.flush)
-        setattr(sys, name, stream)
+    # A stream that was closed when the program started is None.
+    stream: Any = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
+    stream.write = unfailing(stream.write)
+    stream.flush = unfailing(stream.flush)
+    setattr(sys, name, stream)

@@ -17,17 +17,16 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
 from maxrl.learning.config import FREE_ON_RESUME, Config
 from maxrl.models import chat_template, checkpoint
 from maxrl.run import origin
-from maxrl.run.cli import DISK_FULL, disk_full, say
+from maxrl.run.cli import DISK_FULL, disk_full, say, warn
 from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files, user_code
-from maxrl.system.arguments import REPLACED
 from maxrl.system.errors import RunError, UsageError
 from maxrl.system.totals import Totals
 
@@ -154,15 +153,11 @@ class Run:
                 if not self.scripted:
                     said += f"repeat {old['command']!r} with --resume auto, or "
                 raise UsageError(said + another)
-        for name, instead in REPLACED.items():
-            if old["config"].get(name.replace("-", "_")):
-                said = f"{self.path} was started with --{name} true, which is gone"
-                raise UsageError(f"{said} ({instead}): {another}")
         self.code = dict(old.get("code") or {})
-        data = self.data | old["data"]
-        if old["examples"] != self.examples or any(
-            data[split] != self.data[split] for split in self.data
-        ):
+        # A split that one of both starts lacks is not compared.
+        before = self.data | old["data"]
+        now = old["data"] | self.data
+        if old["examples"] != self.examples or before != now:
             raise UsageError(
                 f"{self.path} was started with other data of the same name: put them back, or "
                 f"{another}"
@@ -176,10 +171,12 @@ class Run:
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         state = files.read_json(self.resumed / "state.json")
         self.skipped = int(state["skipped"])
-        if state.get("bfloat16", policy.autocast) != policy.autocast and self.main:
+        if state.get("bfloat16", policy.autocast) != policy.autocast:
             now = "bfloat16" if policy.autocast else "float32"
-            said = "--precision auto chooses another one on this machine"
-            say(f"warning: {self.resumed} was trained in another precision than {now}: {said}")
+            warn(
+                f"{self.resumed} was trained in another precision than {now}: --precision auto "
+                "chooses another one on this machine"
+            )
         self.reached = bool(state["reached"])
         self.steps = int(state["step"])
         self.past = (self.resumed / "metrics.jsonl").read_text()
@@ -194,7 +191,7 @@ class Run:
         code = user_code.checksums(named)
         for file, now in code.items():
             if self.code.get(file, now) != now:
-                say(f"warning: {file} has changed since the last start: the run goes on with it")
+                warn(f"{file} has changed since the last start: the run goes on with it")
         world = distributed.world_size()
         launcher = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
         self.record = {
@@ -225,11 +222,6 @@ class Run:
             for number in SIGNALS:
                 self.ending.callback(signal.signal, number, signal.signal(number, self.on_signal))
         return self.path
-
-    def closing(self, opened: Any) -> Any:
-        """Return what is closed at the end of the `with` block, whatever happens."""
-        self.ending.callback(opened.close)
-        return opened
 
     def on_signal(self, number: int, frame):
         """Ask the run to stop after this step. A second signal ends the process at once."""
@@ -266,7 +258,7 @@ class Run:
         self.asked = bool(asked["asked"])
         self.stopped = bool(asked["stop"] or self.asked) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        if finished or every or asked["stop"] or self.asked or asked["save"]:
+        if finished or every or self.stopped or asked["save"]:
             self.save(policy, optimizer, step, logger)
         return self.reached or self.stopped
 

@@ -142,10 +142,12 @@ def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
         sampling["weights in bfloat16"] = training["weights in bfloat16"] = 2 * p
         training["reference in bfloat16"] = 2 * reference
     if cfg.shard:
-        # In float32 the gathered weights are freed before the backward.
-        table = config.vocab_size * config.hidden_size * (4 if config.tie_word_embeddings else 2)
-        name = "embeddings in float32" if is_low(cfg) else "weights, gathered"
-        sampling[name] = table if is_low(cfg) else 4 * p
+        if is_low(cfg):
+            each = 4 if config.tie_word_embeddings else 2
+            sampling["embeddings in float32"] = config.vocab_size * config.hidden_size * each
+        else:
+            # They are freed before the backward.
+            sampling["weights, gathered"] = 4 * p
         layers = parameters(model.model.layers)
         outside = p - layers
         training["two layers and what is in none"] = 8 * (
@@ -167,9 +169,8 @@ def sampling_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
     if cfg.kv_memory_gb:
         # A single row may need more than the limit.
         responses = min(responses, max(row, int(cfg.kv_memory_gb * 2**30)))
-    prompt = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
     return {
-        "keys and values of prompts": groups * PROMPT * prompt,
+        "keys and values of prompts": groups * cache_bytes(config, PROMPT, size),
         f"noise and results of {rows:,} rows": rows * cfg.max_response * 24,
         "their keys, values and logits": responses,
     }

@@ -1,7 +1,7 @@
 """Evaluation: the rewards of many rollouts of each prompt, pass@k and best@k."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,27 +114,14 @@ def of_rewards(rewards: Tensor, ks: Sequence[int], graded: bool = False) -> Metr
     return stats
 
 
-def class_metrics(policy: ClassifierPolicy, task: Task, count: int, ks: Iterable[int]) -> Metrics:
-    """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""
-    p, right = policy.pass_rates(task, count)
-    stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
-    return stats | {"top1": float(right.mean())}
-
-
-def evaluate_if_due(
-    cfg: Config, step: int, policy: Learner, task: Task | None, judge: Judge | None
-) -> Metrics:
-    """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
-    if task is None or not cfg.evaluates(step):
-        return {}
-    return evaluate(cfg, policy, task, judge)
-
-
 def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> Metrics:
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
     if isinstance(policy, ClassifierPolicy):
-        found = class_metrics(policy, task, prompts, cfg.eval_k)
+        p, right = policy.pass_rates(task, prompts)
+        # Exact (D.4), and top-1 accuracy (D.3).
+        found = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in cfg.eval_k}
+        found["top1"] = float(right.mean())
     else:
         assert judge is not None, "responses are judged"
         rewards, _ = judge_samples(

@@ -157,11 +157,13 @@ def run_all(
             if code is None:
                 continue
             # Before train.py handles signals, they have other codes.
-            codes[name] = STOPPED if code and stopped else code
-            stopped = stopped or codes[name] == STOPPED
+            if code and stopped:
+                code = STOPPED
+            codes[name] = code
+            stopped = stopped or code == STOPPED
             del running[name]
             free.append(slot)
-            outcome = OUTCOMES.get(codes[name])
+            outcome = OUTCOMES.get(code)
             if not outcome:
                 log = folder / f"{name}.log"
                 last = log.read_text(errors="replace").strip().splitlines()[-1:]

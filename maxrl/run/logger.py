@@ -64,7 +64,7 @@ PARTS = {"data": "data", "rollout": "sampling", "reward": "rewards", "backward":
 class Clock:
     """The seconds that each part of a step takes; `watch` is told which one begins."""
 
-    def __init__(self, watch: Callable[[str], object] = lambda part: None):
+    def __init__(self, watch: Callable[[str], object]):
         self.watch = watch
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -85,7 +85,7 @@ class Clock:
         return {"seconds": total} | rate | parts
 
 
-def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) -> None:
+def count_groups(totals: Totals, rewards: Tensor, last: Tensor) -> None:
     """Add the groups of rewards (P_local, N) to Totals, which make these metrics of them.
 
     A rollout without a verdict (NaN) counts nowhere, nor does a group without any.
@@ -94,7 +94,7 @@ def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) ->
     reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
                             as TRL 1.16 has it; NaN for one rollout
     frac_unsolved           share of prompts without any success, among the rewards of their `last`
-                            round if they have several
+                            round, which are `rewards` if there is one round
     frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
     frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
     frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
@@ -108,7 +108,7 @@ def count_groups(totals: Totals, rewards: Tensor, last: Tensor | None = None) ->
     totals.mean("reward", total, count)
     totals.std("reward_std", total, np.nansum(values**2), count)
     for name, prompts in {
-        "frac_unsolved": ~is_success(values if last is None else judged_groups(last)).any(axis=1),
+        "frac_unsolved": ~is_success(judged_groups(last)).any(axis=1),
         "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
         "frac_reward_one_mean": (lowest == 1) & (highest == 1),
         "frac_reward_zero_std": lowest == highest,
@@ -153,7 +153,7 @@ class Logger:
         self.step = first_step  # the one in progress
         self.main = run.main
         # Without a terminal it shows nothing.
-        bar = tqdm(
+        self.bar = tqdm(
             total=cfg.steps,
             initial=first_step,
             bar_format=BAR,
@@ -161,7 +161,7 @@ class Logger:
             miniters=0,
             disable=None if run.main else True,
         )
-        self.bar = run.closing(bar)
+        run.ending.callback(self.bar.close)
         self.part = ""  # that it shows
         if not self.main:
             return
@@ -206,10 +206,11 @@ class Logger:
         self.run.count_skipped(self.step, stats)
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
         totals = step_totals(sampled, verdicts)
-        for name, peak in distributed.peak_memory(policy.device).items():
+        peaks = distributed.peak_memory(policy.device)
+        for name, peak in peaks.items():
             totals.highest(name, peak)
         metrics = totals.metrics() | stats
-        memory = {name: metrics.pop(name) for name in list(metrics) if name.startswith("memory/")}
+        memory = {name: metrics.pop(name) for name in peaks}
         self.log(self.step, metrics | self.clock.metrics(policy, stats) | memory | evaluated)
         return metrics | evaluated
 

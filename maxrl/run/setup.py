@@ -3,8 +3,7 @@
 import contextlib
 import math
 import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import compress
@@ -20,7 +19,7 @@ from maxrl.learning.config import LANGUAGE, Config
 from maxrl.models import chat_template, checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.build import new_tokenizer
-from maxrl.run.cli import say
+from maxrl.run.cli import say, warn
 from maxrl.run.trackers import check_trackers
 from maxrl.system import distributed
 from maxrl.system.arguments import dashed, typed
@@ -45,22 +44,15 @@ def choose_judges(
     eval_judge = None
     if validation is not None:
         eval_judge = choose_rewards(cfg, validation, "validation", functions)
-    learned = cfg.supervised
-    return choose_rewards(cfg, task, "train", functions, learned), eval_judge
+    return choose_rewards(cfg, task, "train", functions), eval_judge
 
 
 def choose_rewards(
-    cfg: Config,
-    task: Task,
-    name: str = "train",
-    functions: Sequence[Callable | str] = (),
-    learned: bool = False,
+    cfg: Config, task: Task, split: str = "train", functions: Sequence[Callable | str] = ()
 ) -> Judge:
     """Return the judge of a split of the task, after a look at its references.
 
-    name       of the split
     functions  reward functions, by default those that cfg.reward names
-    learned    whether the references are what a model learns
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
     classifier. With zero_reward_at_limit a response that is cut gets 0. UsageError if no reference
@@ -84,8 +76,10 @@ def choose_rewards(
     else:
         judge = Verdicts(task, cfg.reward_errors, cfg.reward_timeout, cfg.out)
         judging = [task.rewards]
+    # Where references are learned, nothing has to read them.
+    learned = cfg.supervised and split == "train"
     with refusing("", ValueError):
-        check_references(task, name, [] if learned else judging)
+        check_references(task, split, [] if learned else judging)
     judge.finished_only = cfg.zero_reward_at_limit
     return judge
 
@@ -139,8 +133,8 @@ def load(cfg: Config, split: str) -> Task:
                     f"--max-prompt {cfg.max_prompt} tokens"
                 )
             task = cast(Task, shorter)
-            if distributed.rank() == 0:
-                check_templates(cfg, task, split, tokenizer)
+            for said in check_templates(cfg, task, tokenizer):
+                warn(f"{split}: {said}")
         if not len(task):
             raise UsageError(
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
@@ -149,8 +143,8 @@ def load(cfg: Config, split: str) -> Task:
         return task
 
 
-def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -> None:
-    """Warn of prompts that do not get the model's chat template, and of those that have it."""
+def check_templates(cfg: Config, task: Task, tokenizer: Tokenizer) -> Iterator[str]:
+    """Say which prompts do not get the model's chat template, and which have it already."""
     if task.vocabulary:
         return
     # Where all have as many tokens there may be a million of them, all made alike.
@@ -159,64 +153,63 @@ def check_templates(cfg: Config, task: Task, split: str, tokenizer: Tokenizer) -
     if not tokenizer.chat_template:
         added = tokenizer.backend.encode("").ids
         if added and prompts and tokenizer.encode_prompt(prompts[0])[:1] != added[:1]:
-            warnings.warn(
-                f"{split}: this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts "
-                "do not get it: write it into them, or let chat_template.jinja write it",
-                stacklevel=3,
+            yield (
+                f"this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts do not get "
+                "it: write it into them, or let chat_template.jinja write it"
             )
         return
+    chats = [prompt for prompt in prompts if isinstance(prompt, list)]
     # A base model may be meant to go on with a text.
-    unsaid = cfg.task_options.get("chat") is None
-    if unsaid and any(isinstance(prompt, str) for prompt in prompts):
-        warnings.warn(
-            f"{split}: prompts that are texts do not get the chat template of this model: write "
-            "messages, or use --task.chat true (false if texts are meant)",
-            stacklevel=3,
+    if cfg.task_options.get("chat") is None and len(chats) < count:
+        yield (
+            "prompts that are texts do not get the chat template of this model: write messages, or "
+            "use --task.chat true (false if texts are meant)"
         )
-    told = [
-        message["content"] for prompt in prompts if isinstance(prompt, list) for message in prompt
-    ]
-    unread = unread_roles(prompts, tokenizer)
+    unread = unread_roles(chats, tokenizer)
     if unread:
-        warnings.warn(
-            f"{split}: this model's chat template leaves out messages of the role "
-            f"{' and '.join(unread)}: it may know them as user or system",
-            stacklevel=3,
+        yield (
+            "this model's chat template leaves out messages of the role "
+            f"{' and '.join(unread)}: it may know them as user or system"
         )
+    told = [message["content"] for prompt in chats for message in prompt]
     for mark in tokenizer.template_tokens():
         if any(mark in text for text in told):
-            warnings.warn(
-                f"{split}: messages contain {mark}, which this model's chat template writes: give "
-                "prompts that the template has already been applied to as texts, with --task.chat "
-                "false if the task is prompts",
-                stacklevel=3,
+            yield (
+                f"messages contain {mark}, which this model's chat template writes: give prompts "
+                "that the template has already been applied to as texts, with --task.chat false if "
+                "the task is prompts"
             )
             return
 
 
-def unread_roles(prompts: Sequence[str | list[dict]], tokenizer: Tokenizer) -> list[str]:
+def unread_roles(chats: Sequence[list[dict]], tokenizer: Tokenizer) -> list[str]:
     """Return the roles whose first message does not appear in its rendered prompt."""
-    first: dict[str, tuple[str, list[dict]]] = {}
-    for prompt in prompts:
-        if isinstance(prompt, list):
-            for message in prompt:
-                first.setdefault(message["role"], (message["content"].strip(), prompt))
     # Templates may shorten earlier answers, as by what was thought, and quote what tools say.
-    first = {role: one for role, one in first.items() if role not in ("assistant", "tool")}
-    return [role for role, (said, prompt) in first.items() if said not in tokenizer.render(prompt)]
+    seen = {"assistant", "tool"}
+    unread = []
+    for prompt in chats:
+        for message in prompt:
+            role = message["role"]
+            if role in seen:
+                continue
+            seen.add(role)
+            if message["content"].strip() not in tokenizer.render(prompt):
+                unread.append(role)
+    return unread
 
 
 def check_shared(task: Task, validation: Task) -> None:
     """Warn of validation prompts that are training prompts as well, unless both are one file."""
     generated = task.vocabulary or task.classes
-    if generated or distributed.rank() or task.digest == validation.digest != "":
+    if generated or task.digest == validation.digest != "":
         return
-    known, asked = ({str(one[i].prompt) for i in range(len(one))} for one in (task, validation))
-    if shared := len(known & asked):
-        warnings.warn(
+    known = {str(task[i].prompt) for i in range(len(task))}
+    asked = {str(validation[i].prompt) for i in range(len(validation))}
+    shared = len(known & asked)
+    if shared:
+        warn(
             f"{shared} of {len(asked)} validation prompts are training prompts, too: pass@k of "
-            "these says what was learned by heart",
-            stacklevel=2,
+            "these says what was learned by heart"
         )
 
 
@@ -260,9 +253,7 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
     try:
         ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg))
     except RewardError as error:
-        if distributed.rank() == 0:
-            said = f"a response that satisfies all reward functions would end the run: {error}"
-            warnings.warn(said, stacklevel=2)
+        warn(f"a response that satisfies all reward functions would end the run: {error}")
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.
@@ -272,19 +263,4 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
     if cfg.beta and Path(cfg.init).exists():
         # The reference stays this checkpoint where --init is a run that goes on.
         cfg = replace(cfg, init=str(checkpoint.find(cfg.init)))
-    if cfg.beta or cfg.lora_rank:
-        check_stays(cfg.init)
     return cfg
-
-
-def check_stays(init: str) -> None:
-    """Warn if the model that a run needs until its end is of a run that may remove it."""
-    start = checkpoint.find(init) if Path(init).exists() else Path(init)
-    if start.name.startswith("step-") and (start.parent / "lock").exists():
-        keep = read_json(start / "recipe.json")["config"].get("keep")
-        if keep and distributed.rank() == 0:
-            warnings.warn(
-                f"{start} is needed as long as this run goes on, and the run that it is of goes on "
-                f"as well and keeps {keep}: copy it to another directory and name that with --init",
-                stacklevel=3,
-            )

@@ -25,5 +25,6 @@ def judged(rewards, prompts, texts, columns=None, ids=None):
 def group_metrics(rewards):
     """The metrics of groups of rewards (P, N)."""
     totals = Totals()
-    count_groups(totals, torch.as_tensor(rewards, dtype=torch.float64))
+    rewards = torch.as_tensor(rewards, dtype=torch.float64)
+    count_groups(totals, rewards, rewards)
     return totals.metrics()

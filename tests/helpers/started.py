@@ -38,7 +38,7 @@ def started(path, *, main=True, **options):
         past="",
         main=main,
         start=lambda step: path,
-        closing=lambda opened: opened,
+        ending=contextlib.ExitStack(),
     )
 
 

@@ -11,11 +11,13 @@ import torch
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.learning.classifier import ClassifierPolicy, Draws, noise
+from maxrl.learning.config import Config
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.run.evaluation import class_metrics
+from maxrl.run.evaluation import evaluate
 from maxrl.sampling.rollouts import with_verdict
 from maxrl.system.totals import Totals
 from maxrl.tasks.images import ImageBatch, Images
+from maxrl.tasks.rewards import Judge
 from tests.helpers.classified import Plain, pictures
 from tests.helpers.outcomes import any_options
 from tests.helpers.tensors import F64, close
@@ -150,7 +152,8 @@ def test_exact_pass_at_k(set_of_glyphs):
     for _ in range(3):
         policy.logits(task.batch(range(64)).images)  # batch-norm has seen something
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    result = class_metrics(policy, task, len(task), (1, 3, 40))
+    cfg = Config(task="images", eval_prompts=len(task), eval_k=(1, 3, 40))
+    result = evaluate(cfg, policy, task, Judge(task))
     assert model.training
     close(model.state_dict(), before, 0)
     model.eval()
@@ -158,13 +161,13 @@ def test_exact_pass_at_k(set_of_glyphs):
         pi = torch.cat([model(task.batch([i]).images) for i in range(300)]).double().softmax(1)
     labels = torch.tensor([task[i].columns["label"] for i in range(300)])
     p = pi[range(300), labels]
-    expected = {f"pass@{k}": (1 - (1 - p) ** k).mean().item() for k in (1, 3, 40)}
-    expected["top1"] = (pi.argmax(1) == labels).double().mean().item()
+    expected = {f"eval/pass@{k}": (1 - (1 - p) ** k).mean().item() for k in (1, 3, 40)}
+    expected["eval/top1"] = (pi.argmax(1) == labels).double().mean().item()
     assert result == pytest.approx(expected, abs=1e-6)
     model.train()
     totals = Totals()
     policy.rollout(task.batch(range(300)), 1).count(totals)
-    assert abs(totals.metrics()["pass_rate"] - expected["pass@1"]) > 1e-5, (
+    assert abs(totals.metrics()["pass_rate"] - expected["eval/pass@1"]) > 1e-5, (
         "train mode would be another number"
     )
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.models import checkpoint
-from maxrl.system import files
-from maxrl.system.files import read_json, write_json
+from maxrl.system.files import read_json
 from tests.helpers.runs import SHORT, passed, refused, same_runs, weights
 from tests.helpers.tables import each
 
@@ -92,24 +90,6 @@ def right(completions):
 def half(rewards):
     return rewards - rewards.mean(1, keepdim=True)
 """
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_an_option_that_is_gone_is_named_at_a_resume(first, shell, recorded, value):
-    """The run had it on, and no option of today is the same; off, it asked for nothing."""
-    newest = max(first.glob("step-*"))
-    record = read_json(newest / "recipe.json")
-    record["config"]["allow_fractional"] = value
-    (newest / checkpoint.CHECKSUMS).unlink()
-    write_json(newest / "recipe.json", record)
-    newest.rename("new")
-    files.publish(Path("new"), newest)
-    ask = [str(word) for word in recorded.command]
-    ask[ask.index("run")] = first
-    if value:
-        refused(shell(*ask), "--allow-fractional true, which is gone", "--thresholds true")
-    else:
-        passed(shell(*ask))
 
 
 @pytest.mark.parametrize("kind", ["file", "module"])

@@ -84,7 +84,8 @@ def maze9_laptop() -> Config:
 
 def gsm8k_laptop_sft() -> Config:
     """Warm-up of GSM8K on a laptop: generated problems, a model from scratch; all ours."""
-    return Config(
+    return replace(
+        maze9_laptop_sft(),
         task="gsm8k",
         task_options={"directory": "word_problems"},
         # 657,024 parameters.
@@ -98,20 +99,15 @@ def gsm8k_laptop_sft() -> Config:
             rope_theta=1e4,
             initializer_range=0.09,  # 1/sqrt(128)
         ),
-        estimator="supervised",
         prompts=64,
-        rollouts=(1,),
         steps=1500,
         lr=2e-3,
         warmup_steps=50,
-        max_response=48,
         eval_every=25,
         eval_samples=32,
         eval_k=(1, 8, 32),
         stop_at_pass=0.15,
         micro_batch_tokens=4096,
-        betas=(0.9, 0.95),
-        precision="float32",
     )
 
 

@@ -43,8 +43,10 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     add = parser.add_argument
     splits = ("train", "validation", "test")
     add("--split", default=split, choices=splits, help=f"({split or 'validation, or train'})")
+    # The second name is that of the recipe's field, which messages use.
     add(
         "--temperature",
+        "--eval-temperature",
         dest="eval_temperature",
         metavar="TEMPERATURE",
         type=float,
@@ -54,6 +56,7 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     add("--top-k", type=int, default=0, help="only the k most probable tokens (0: all)")
     add(
         "--top-p",
+        "--eval-top-p",
         dest="eval_top_p",
         metavar="TOP_P",
         type=float,

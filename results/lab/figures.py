@@ -22,6 +22,9 @@ plots.STYLE |= {
     "expected": ("MaxRL in expectation", "#e0b000", "P"),
     "grpo-128": ("GRPO", "#86cde6", "^"),
     "rare": plots.STYLE["maxrl_rare"],
+    "rounds16": ("MaxRL in rounds, 16 prompts", *plots.STYLE["maxrl_rare"][1:]),
+    "rounds32": ("MaxRL in rounds, 32 prompts", *plots.STYLE["rounds"][1:]),
+    "grpo32x16": ("GRPO, 32 x 16", *plots.STYLE["grpo"][1:]),
     "smoothing": plots.STYLE["differential_smoothing"],
 }
 

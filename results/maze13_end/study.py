@@ -216,7 +216,8 @@ def temperatures():
             if seeds:
                 means = np.mean([*seeds.values()], axis=0)
                 seen = ", ".join(map(str, seeds))
-                rows.append([f"{name}, temperature {T}", seen, *(f"{v:.3f}" for v in means)])
+                cells = [f"{value:.3f}" for value in means]
+                rows.append([f"{label_of(name)}, temperature {T}", seen, *cells])
     if rows:
         table(["validation", "seeds", *pass_columns(TESTED)], rows)
 
@@ -230,7 +231,8 @@ def best_checkpoints(found: dict):
         tested = [(seeds | earlier)[seed] for seed in seeds if seed in earlier or seed not in named]
         # A mean over those whose best is the last would say that it always is.
         if len(tested) == len(seeds):
-            rows.append([name, len(tested), len(earlier), *map(interval, zip(*tested))])
+            levels = map(interval, zip(*tested))
+            rows.append([label_of(name), len(tested), len(earlier), *levels])
     title = "test, best checkpoint by validation"
     table([title, "seeds", "of them not the last", *pass_columns(TESTED)], rows)
 
@@ -245,7 +247,8 @@ def curves():
             at = {EVERY * (i + 1): f"{value:.3f}" for i, value in enumerate(values)}
             rise = f"{values[-1] - values[-1 - SAVED // EVERY]:+.3f}"
             # Some runs have fewer steps.
-            rows.append([name, len(seeds), *(at.get(step, "") for step in CURVE), rise])
+            cells = [at.get(step, "") for step in CURVE]
+            rows.append([label_of(name), len(seeds), *cells, rise])
         table([f"pass@{k}, validation, after", "seeds", *columns], rows)
 
 
@@ -270,7 +273,8 @@ def prices():
     rows = []
     for name, seeds in of_one_day().items():
         *seconds, rollouts = spent_on(seeds).values()
-        rows.append([name, len(seeds), *(f"{value:.2f}" for value in seconds), f"{rollouts:.0f}"])
+        cells = [f"{value:.2f}" for value in seconds]
+        rows.append([label_of(name), len(seeds), *cells, f"{rollouts:.0f}"])
     table(["a step", "runs of one day", *SPENT], rows)
 
 
@@ -291,7 +295,8 @@ def tables():
     if not found:
         return
     levels = [
-        [name, len(seeds), *map(interval, zip(*seeds.values()))] for name, seeds in found.items()
+        [label_of(name), len(seeds), *map(interval, zip(*seeds.values()))]
+        for name, seeds in found.items()
     ]
     for said, blind in (("a random shortest walk", guessing), ("the commonest walks", of_list)):
         levels.append([said, "", *(f"{value:.3f}" for value in blind(GUESSED, TESTED))])
@@ -310,7 +315,7 @@ def tables():
         equal("seconds", paced(), PAIRS, EVERY, KS)
     equal("rollouts", at_best(), PAIRS, EVERY, KS)
     each = [
-        [name, ", ".join(map(str, seeds)), *map(side_by_side, zip(*seeds.values()))]
+        [label_of(name), ", ".join(map(str, seeds)), *map(side_by_side, zip(*seeds.values()))]
         for name, seeds in found.items()
     ]
     table(["test, seed by seed", "seeds", *pass_columns(TESTED)], each)
@@ -326,6 +331,7 @@ DRAWN = {
     "rounds16": ("MaxRL in rounds, 16 prompts", {"like": "rare"}),
     "rounds32": ("MaxRL in rounds, 32 prompts", {"like": "rounds"}),
     "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),
+    "grpo32x16-k3.04": ("GRPO, KL .04 (k3), 32 prompts x 16", penalised({}, "rloo")),
 }
 SCALE = (
     "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before RL), "

@@ -119,18 +119,17 @@ def attend(
         keys += prefix_kv[0].shape[2]
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
-    ragged = isinstance(mask, Ragged)
     how: dict[str, Any] = {"is_causal": True}
     if prefix_kv is not None:
-        assert mask is not None
         prefix_k, prefix_v = prefix_kv
         k = after_prefix(prefix_k, k)
         v = after_prefix(prefix_v, v)
         how = {"attn_mask": mask}
-        if isinstance(mask, Ragged):
-            if usable(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[3]):
-                return attend_sequences(q, k, v, mask.sequences)
-            how = {"attn_mask": mask.mask(q.dtype)}
+    ragged = isinstance(mask, Ragged)
+    if ragged:
+        if usable(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[3]):
+            return attend_sequences(q, k, v, mask.sequences)
+        how = {"attn_mask": mask.mask(q.dtype)}
     # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which
     # stores all attention weights: the heads are repeated.
     R = q.shape[1] // k.shape[1]

@@ -78,7 +78,9 @@ def download(
 
     FileNotFoundError if they cannot be fetched.
     """
-    repository, folder = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:])
+    owner, model, *folders = name.split("/")
+    repository = f"{owner}/{model}"
+    folder = "/".join(folders)
     if folder:
         files = [f"{folder}/{file}" for file in ([files] if isinstance(files, str) else files)]
         but = None

@@ -10,8 +10,7 @@ micro-batch has M rows of each of G groups; Lp is the longest prompt without its
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +18,6 @@ from torch import Tensor
 
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.system.totals import Totals
-
-R = TypeVar("R", bound=Any)
 
 
 @dataclass
@@ -52,7 +49,8 @@ class Rollouts:
     def mean_log_probs(self) -> Tensor:
         """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
         assert self.log_probs is not None, "demonstrations have no log-probabilities"
-        return self.log_probs.sum(-1).cpu() / self.lengths
+        log_probs = self.log_probs.sum(-1)  # (P_local, N)
+        return log_probs.cpu() / self.lengths
 
     def text(self, i: int, j: int) -> str:
         """Response j to prompt i, with its stop token."""
@@ -87,13 +85,15 @@ class Rollouts:
         ids = keep.nonzero().squeeze(1)
         for name, value in chosen.items():
             if isinstance(value, Tensor):
-                chosen[name] = value[ids.to(value.device, non_blocking=True)]
-        chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
+                rows = ids.to(value.device, non_blocking=True)
+                chosen[name] = value[rows]
+        chosen["prompts"] = [self.prompts[i] for i in ids]
         return type(self)(**chosen)
 
     def group_scale(self) -> Tensor:
         """(P_local, 1): N / n for groups with n responses, so that prompts have equal weight."""
-        counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
+        responses = self.lengths > 0  # (P_local, N)
+        counts = responses.double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
@@ -112,11 +112,13 @@ class Rollouts:
         tokens = lengths.sum()
         rollouts = lengths.numel()
         if self.entropies is not None:
-            totals.mean("entropy", self.entropies.sum(dtype=torch.float64), tokens)
+            entropy = self.entropies.sum(dtype=torch.float64)
+            totals.mean("entropy", entropy, tokens)
         totals.mean("completions/mean_length", tokens, rollouts)
         totals.highest("completions/max_length", lengths.max())
         totals.lowest("completions/min_length", lengths.min())
-        totals.mean("completions/clipped_ratio", (~self.finished).sum(), rollouts)
+        clipped = ~self.finished
+        totals.mean("completions/clipped_ratio", clipped.sum(), rollouts)
 
 
 def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
@@ -129,7 +131,8 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     prompts = parts[0].prompts
     if dim == 0:
         prompts = [prompt for part in parts for prompt in part.prompts]
-    values: dict = {"prompts": prompts, "tokenizer": parts[0].tokenizer}
+    values: dict = {"prompts": prompts}
+    values["tokenizer"] = parts[0].tokenizer
     values["row_bytes"] = max(part.row_bytes for part in parts)
     for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
         padded = []
@@ -143,7 +146,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     return Rollouts(**values)
 
 
-def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
+def with_verdict(rollouts: Any, rewards: Tensor) -> tuple[Any, Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier

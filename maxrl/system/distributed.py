@@ -163,7 +163,9 @@ def gathered(values: list) -> np.ndarray:
         device = torch.device("cuda")
     numbers = [0.0 if isinstance(value, Tensor) else value for value in values]
     row = torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
-    row = torch.stack([v.to(n) if isinstance(v, Tensor) else n for v, n in zip(values, row)])
+    for i, value in enumerate(values):
+        if isinstance(value, Tensor):
+            row[i] = value
     rows = row.new_zeros(world_size(), len(row))
     rows[rank()] = row
     if dist.is_initialized():

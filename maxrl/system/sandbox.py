@@ -35,7 +35,7 @@ serve(work)
 
 
 class SandboxError(Exception):
-    """A request without an answer."""
+    """A request without an answer, such as one for which the work raised an exception."""
 
 
 class TooSlow(SandboxError):
@@ -44,10 +44,6 @@ class TooSlow(SandboxError):
 
 class Died(SandboxError):
     """The process ended or stood still, which may have nothing to do with the request."""
-
-
-class Failed(SandboxError):
-    """The work raised an exception."""
 
 
 class Worker:
@@ -68,7 +64,8 @@ class Worker:
         """Return work(*arguments), where arguments and result are what JSON can hold.
 
         Raises TooSlow after `seconds` of CPU time, which do not pass while other processes use the
-        machine. Raises Failed or Died if there is no answer for another reason.
+        machine. Raises Died if there is no answer for another reason, and SandboxError if the work
+        raised an exception.
         """
         request = json.dumps([seconds, *arguments]).encode() + b"\n"
         answer = b""
@@ -87,7 +84,7 @@ class Worker:
             raise Died("the process died, or stood still")
         result, error = json.loads(answer)
         if error:
-            raise Failed(error)
+            raise SandboxError(error)
         return result
 
     def end(self):

@@ -27,7 +27,7 @@ from maxrl.models.attention import KV, Ragged, attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import Rotation, rotate, rotate_newest
-from maxrl.models.varlen import usable
+from maxrl.models.varlen import passes
 
 
 class RMSNorm(nn.RMSNorm):
@@ -257,7 +257,7 @@ class Transformer(nn.Module):
             Lp = prefix.shape[1]
             mask = prefix_mask(prefix_lengths, Lp, L, M, starts)
             if isinstance(mask, Ragged):
-                self.try_sequences(device)
+                mask.by_sequences = self.has_kernel(device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
@@ -268,14 +268,16 @@ class Transformer(nn.Module):
         x = self.model.norm(x)
         return x.unflatten(0, (G, M))  # (G, M, L, E)
 
-    def try_sequences(self, device: torch.device) -> None:
-        """Make the trial of attention by sequences before the first layer, see `usable`."""
+    def has_kernel(self, device: torch.device) -> bool:
+        """Whether a GPU attends by sequences: in half precision, if the kernel passes a trial."""
         config = self.config
         dtype = self.lm_head.weight.dtype
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
+        if device.type != "cuda" or dtype.itemsize > 2:
+            return False
         heads = config.num_attention_heads, config.num_key_value_heads
-        usable(device, dtype, *heads, config.head_dim)
+        return passes(device, dtype, *heads, config.head_dim)
 
     def run(self, layer: Layer, *arguments: Any) -> Any:
         """Return layer(*arguments); with gradient checkpointing, the backward recomputes it."""

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from maxrl.system.errors import one_line
+
 
 @dataclass
 class Sequences:
@@ -61,18 +63,13 @@ def attend_sequences(q: Tensor, k: Tensor, v: Tensor, where: Sequences) -> Tenso
     return out.unflatten(0, (len(q), -1)).transpose(1, 2)
 
 
-def usable(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) -> bool:
-    """Whether attend_sequences takes such queries and keys: on a GPU, in half precision.
-
-    The first call makes the trial, which may not be in a layer that the backward computes again:
-    what the trial saves would count as the layer's.
-    """
-    return device.type == "cuda" and dtype.itemsize == 2 and passes(device, dtype, H, Hk, D)
-
-
 @functools.cache
 def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) -> bool:
-    """Whether the kernel gives there what the masked form gives on the CPU; if not, warn."""
+    """Whether the kernel gives there what the masked form gives on the CPU; if not, warn.
+
+    The first call makes the trial. It may not be in a layer that the backward computes again, as
+    what the trial saves would count as the layer's.
+    """
     from maxrl.models.attention import Ragged
 
     lengths = torch.tensor([3, 0, 9])
@@ -102,6 +99,6 @@ def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) ->
     except torch.OutOfMemoryError:
         raise
     except (ImportError, TypeError, RuntimeError) as error:
-        said = str(error).partition("\n")[0]
+        said = one_line(error)
     warnings.warn(f"ragged prompts go on with a mask, slower: {said}", stacklevel=2)
     return False

@@ -156,7 +156,7 @@ def test_a_model_by_sequences(family, again, kernel, monkeypatch):
 
     expected = found()
     assert not kernel
-    monkeypatch.setattr(attention, "usable", lambda *_: True)
+    monkeypatch.setattr(Transformer, "has_kernel", lambda *_: True)
     close(found(), expected)
     assert kernel
 

@@ -24,9 +24,9 @@ from maxrl.system.totals import Totals
 class Rollouts:
     """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
 
-    Tokens, lengths and `finished` are copied to the host; log-probabilities and entropies stay on
-    the device. A prompt that was sampled in rounds may have fewer than N responses: the missing
-    ones have length 0.
+    Tokens, lengths and `finished` are on the host, because reading single elements would wait for
+    the device each time; log-probabilities and entropies are on the device. A prompt that was
+    sampled in rounds may have fewer than N responses: the missing ones have length 0.
     """
 
     prompts: list[Tensor]  # P_local one-dimensional tensors of ids
@@ -39,12 +39,6 @@ class Rollouts:
     # (P_local, N, L) by the training forward, for several updates
     old_log_probs: Tensor | None = None
     row_bytes: float = 0.0  # what sampling took at most, divided by the rows it began with
-
-    def __post_init__(self):
-        # Copy to the host once: per-element access later would synchronise each time.
-        self.tokens = self.tokens.cpu()
-        self.lengths = self.lengths.cpu()
-        self.finished = self.finished.cpu()
 
     def mean_log_probs(self) -> Tensor:
         """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
@@ -71,7 +65,8 @@ class Rollouts:
 
     def prompt_text(self, i: int) -> str:
         """Prompt i, with its special tokens."""
-        return self.decode(self.prompts[i].tolist())
+        ids = self.prompts[i].tolist()
+        return self.decode(ids)
 
     def decode(self, ids: list[int], **options) -> str:
         """The text of token ids."""
@@ -138,7 +133,8 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
         padded = []
         for part in parts:
             value = getattr(part, name)
-            room = [0, max(0, N - value.shape[1])]
+            missing = max(0, N - value.shape[1])
+            room = [0, missing]
             if value.dim() == 3:
                 room = [0, L - value.shape[2], *room]
             padded.append(F.pad(value, room))

@@ -42,7 +42,7 @@ from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.tokenizer import CARRIED, Tokenizer
 from maxrl.models.transformer import Transformer
 from maxrl.system import sharding
-from maxrl.system.errors import refusing
+from maxrl.system.errors import one_line, refusing
 from maxrl.system.files import (
     CHECKSUMS,
     DataError,
@@ -87,7 +87,7 @@ WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 def check_intact(path: str | Path) -> None:
     """DataError if a file that the policy is loaded from has another checksum than is stored."""
-    path = find(path)
+    path = Path(path)
     if not (path / CHECKSUMS).exists():
         return
     if why := first_problem(path, lambda name: name not in RESUMING):
@@ -192,11 +192,6 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"{file} is missing, and no pickle (.bin, .pt) is read") from None
     except (SafetensorError, IsADirectoryError) as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
-
-
-def one_line(error: Exception) -> str:
-    """Return the beginning of an error's message without line breaks."""
-    return " ".join(str(error).split())[:300]
 
 
 def load_adapted(path: Path) -> Checkpoint:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from maxrl.system.errors import RunError, UsageError
+from maxrl.system.errors import RunError, UsageError, one_line
 
 T = TypeVar("T")
 
@@ -68,10 +68,9 @@ def setup(
         try:
             join(gpu, timedelta(hours=hours))
         except (ValueError, OSError, dist.DistError) as error:
-            said = str(error).partition("\n")[0]
             raise RunError(
                 "WORLD_SIZE is set, but the ranks cannot connect: start them with torchrun, or "
-                f"start it again if it has ended: {said}"
+                f"start it again if it has ended: {one_line(error)}"
             ) from None
         finally:
             waiting.cancel()

@@ -106,11 +106,13 @@ def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda 
             return f"{file} is damaged"
         # A name that leads out of the directory is none of these.
         present = os.listdir(directory)
-        for name in filter(chosen, sums):
+        for name, expected in sums.items():
             file = Path(directory) / name
+            if not chosen(name):
+                continue
             if name not in present:
                 return f"{file} is missing"
-            if checksum(file) != sums[name]:
+            if checksum(file) != expected:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"

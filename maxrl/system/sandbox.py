@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, one_line
 
 MEMORY = 1 << 30  # bytes of address space of a process
 STARTING = 60.0  # seconds of CPU time for the first request, which imports the libraries
@@ -56,8 +56,9 @@ class Worker:
         program = PROGRAM.format(path=sys.path, module=module)
         with theirs:
             end = theirs.fileno()
+            command = [sys.executable, "-c", program]
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program], stdin=end, stdout=end, stderr=subprocess.DEVNULL
+                command, stdin=end, stdout=end, stderr=subprocess.DEVNULL
             )
 
     def ask(self, seconds: float, *arguments: object) -> Any:
@@ -67,10 +68,10 @@ class Worker:
         machine. Raises Died if there is no answer for another reason, and SandboxError if the work
         raised an exception.
         """
-        request = json.dumps([seconds, *arguments]).encode() + b"\n"
+        request = json.dumps([seconds, *arguments]) + "\n"
         answer = b""
         try:
-            self.socket.sendall(request)
+            self.socket.sendall(request.encode())
             answer = self.answers.readline()
         except OSError:
             pass
@@ -173,6 +174,6 @@ def serve(work: Callable):
         try:
             result = work(*arguments)
         except Exception as raised:  # whatever other people's input leads to
-            error = f"{type(raised).__name__}: {' '.join(str(raised).split())[:300]}"
+            error = f"{type(raised).__name__}: {one_line(raised)}"
         print(json.dumps([result, error]), file=answers, flush=True)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maxrl.models.cpu import attend_by_products
-from maxrl.models.varlen import Sequences, attend_sequences, sequences, usable
+from maxrl.models.varlen import Sequences, attend_sequences, sequences
 
 KV = tuple[Tensor, Tensor]  # keys and values
 KEYS = 1024  # the most keys for attend_by_products, since it stores all attention weights
@@ -35,6 +35,7 @@ class Ragged:
     def __init__(self, lengths: Tensor, Lp: int, L: int, M: int, on_device: Tensor):
         self.sizes = lengths, Lp, L, M
         self.on_device = on_device
+        self.by_sequences = False  # without a mask, by the kernel of varlen.py
         self.added: Tensor | None = None
 
     @cached_property
@@ -119,18 +120,17 @@ def attend(
         keys += prefix_kv[0].shape[2]
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
-    ragged = isinstance(mask, Ragged)
     how: dict[str, Any] = {"is_causal": True}
     if prefix_kv is not None:
-        assert mask is not None
         prefix_k, prefix_v = prefix_kv
         k = after_prefix(prefix_k, k)
         v = after_prefix(prefix_v, v)
         how = {"attn_mask": mask}
-        if isinstance(mask, Ragged):
-            if usable(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[3]):
-                return attend_sequences(q, k, v, mask.sequences)
-            how = {"attn_mask": mask.mask(q.dtype)}
+    ragged = isinstance(mask, Ragged)
+    if ragged:
+        if mask.by_sequences:
+            return attend_sequences(q, k, v, mask.sequences)
+        how = {"attn_mask": mask.mask(q.dtype)}
     # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which
     # stores all attention weights: the heads are repeated.
     R = q.shape[1] // k.shape[1]

@@ -20,12 +20,12 @@ PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model
 Qwen2's own.
 """
 
-import contextlib
+import functools
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,10 @@ from torch.optim import Optimizer
 from maxrl.models import Uninitialised, from_config
 from maxrl.models.hub_files import MODEL_FILES, NEEDS, digest, end_tokens, find, weight_files
 from maxrl.models.lora import from_adapter, has_lora, lora_state
-from maxrl.models.resnet import ResNet
 from maxrl.models.tokenizer import CARRIED, Tokenizer
 from maxrl.models.transformer import Transformer
 from maxrl.system import sharding
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import one_line, refusing
 from maxrl.system.files import (
     CHECKSUMS,
     DataError,
@@ -55,8 +54,6 @@ from maxrl.system.files import (
     write_json,
     write_text,
 )
-
-Model = Transformer | ResNet
 
 
 @dataclass
@@ -90,7 +87,7 @@ WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 def check_intact(path: str | Path) -> None:
     """DataError if a file that the policy is loaded from has another checksum than is stored."""
-    path = find(path)
+    path = Path(path)
     if not (path / CHECKSUMS).exists():
         return
     if why := first_problem(path, lambda name: name not in RESUMING):
@@ -142,7 +139,7 @@ def all_ends(path: Path, model: Any, tokenizer: Tokenizer, named: list) -> list[
     return [*dict.fromkeys(known)]
 
 
-def load_weights(path: Path, config: dict) -> Model:
+def load_weights(path: Path, config: dict) -> Any:
     """Return the model of a parsed config.json with the weights of a directory, in float32.
 
     The model is made on the meta device, so that memory is only taken for tensors that the files
@@ -150,19 +147,20 @@ def load_weights(path: Path, config: dict) -> Model:
     """
     try:
         with torch.device("meta"), Uninitialised():
-            model = from_config(config)
+            model: Any = from_config(config)
         state: dict[str, Tensor] = {}
         for file in weight_files(path):
             state |= read_weights(file)
-        tied = isinstance(model, Transformer) and model.config.tie_word_embeddings
-        if tied and isinstance(model, Transformer):
+        # A classifier has no such option.
+        tied = getattr(model.config, "tie_word_embeddings", False)
+        if tied:
             # One of both will do. Two matrices stay two, as for transformers.
             head = state.get(HEAD)
             if head is not None and not torch.equal(head, state.setdefault(EMBEDDING, head)):
                 return load_weights(path, config | {"tie_word_embeddings": False})
             state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
         model.load_state_dict(state, assign=True)
-        if tied and isinstance(model, Transformer):
+        if tied:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
     except (*WRONG, RuntimeError) as error:
@@ -194,11 +192,6 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"{file} is missing, and no pickle (.bin, .pt) is read") from None
     except (SafetensorError, IsADirectoryError) as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
-
-
-def one_line(error: Exception) -> str:
-    """Return the beginning of an error's message without line breaks."""
-    return " ".join(str(error).split())[:300]
 
 
 def load_adapted(path: Path) -> Checkpoint:
@@ -278,10 +271,10 @@ def save(
                 write_json(temporary / NEEDS, checkpoint.needs)
             write_json(temporary / "adapter_config.json", model.adapter_config)
             write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
-            if checkpoint.tokenizer is not None:
-                checkpoint.tokenizer.save(temporary)
         else:
             write_model(temporary, checkpoint)
+        if checkpoint.tokenizer is not None:
+            checkpoint.tokenizer.save(temporary)
         if recipe is not None:
             write_json(temporary / "recipe.json", recipe | checkpoint.needs)
         if optimizer is not None:
@@ -297,7 +290,7 @@ def save(
 
 
 def write_model(directory: Path, checkpoint: Checkpoint) -> None:
-    """Write the files of a checkpoint that are not for resuming."""
+    """Write a whole model: its weights and the files that say how to read and use them."""
     model = checkpoint.model
     config = model.config.to_hf()
     if checkpoint.tokenizer is not None:
@@ -306,7 +299,6 @@ def write_model(directory: Path, checkpoint: Checkpoint) -> None:
         ends = {"eos_token_id": stop_tokens} if stop_tokens else {}
         config |= ends
         write_json(directory / "generation_config.json", generation | ends)
-        checkpoint.tokenizer.save(directory)
     write_json(directory / "config.json", config)
     weights = model.state_dict()
     if config.get("tie_word_embeddings"):
@@ -364,16 +356,14 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
     }
 
 
-@contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Raise UsageError for what is wrong in the state of a run; decorates what reads it."""
-    try:
-        yield
-    except (OSError, *WRONG) as error:
-        raise UsageError(
-            "the run cannot be resumed, as a file of its checkpoint is wrong "
-            f"({type(error).__name__}: {one_line(error)}): start another run with --out DIR"
-        ) from None
+# Decorates what reads the state of a run.
+one_sentence = functools.partial(
+    refusing,
+    "start another run with --out DIR: this one cannot be resumed, as a file of its checkpoint is "
+    "wrong: ",
+    OSError,
+    *WRONG,
+)
 
 
 def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> None:

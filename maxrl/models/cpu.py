@@ -26,7 +26,7 @@ def attend_by_products(
     dots = queries @ k.mT  # (B, Hk, R L, L)
     later = torch.ones(L, L, dtype=torch.bool).triu(1).repeat(R, 1)
     dots = dots.masked_fill(later, -torch.inf)
-    if prefix_kv is None or mask is None:
+    if prefix_kv is None:
         # The kernel sums in float32 even if its input is bfloat16.
         return (dots.softmax(-1) @ v).reshape(q.shape)
 

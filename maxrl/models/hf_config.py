@@ -7,6 +7,7 @@ refused, as the model would silently be another one.
 
 import sys
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from maxrl.models.rope import TYPES, Rope
 
@@ -15,17 +16,16 @@ from maxrl.models.rope import TYPES, Rope
 class Family:
     """What sets a family of models apart."""
 
-    architecture: str  # what transformers calls it
     qkv_bias: bool | None = None  # of queries, keys and values; None: attention_bias decides
     qk_norm: bool = False  # queries and keys are normed
     head_dim: int | None = None  # the default, if it is not hidden_size / heads
 
 
 FAMILIES = {
-    "llama": Family("LlamaForCausalLM"),
-    "mistral": Family("MistralForCausalLM", qkv_bias=False),
-    "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
-    "qwen3": Family("Qwen3ForCausalLM", qk_norm=True, head_dim=128),
+    "llama": Family(),
+    "mistral": Family(qkv_bias=False),
+    "qwen2": Family(qkv_bias=True),
+    "qwen3": Family(qk_norm=True, head_dim=128),
 }
 
 # Further keys that change the model, with those of their values that are implemented. null counts
@@ -97,13 +97,14 @@ class TransformerConfig:
         It is the one this was read from, with the dtype that weights are saved in.
         """
         keys = [key for key in ("dtype", "torch_dtype") if key in self.hf] or ["torch_dtype"]
-        architecture = FAMILIES[self.model_type].architecture
+        # So transformers calls the classes of all these families.
+        architecture = f"{self.model_type.title()}ForCausalLM"
         return {"architectures": [architecture], **self.hf, **dict.fromkeys(keys, "float32")}
 
 
-def positive(value: float) -> bool:
-    """Tell whether a number is above 0 and finite; NaN is not."""
-    return 0 < value <= sys.float_info.max
+def positive(value: Any) -> bool:
+    """Tell whether a value is a number above 0 and finite; NaN is not."""
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max
 
 
 def check_implemented(config: dict) -> None:
@@ -138,6 +139,6 @@ def read_rope(config: dict) -> Rope:
     for name in TYPES[kind]:
         if name not in asked:
             raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
-    if not all(type(value) in (int, float) and positive(value) for value in asked.values()):
+    if not all(map(positive, asked.values())):
         raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, which cannot be")
     return Rope(rope_type=kind, **asked)

@@ -35,10 +35,9 @@ class Rope:
     def frequencies(self, D: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return radians per position of each pair (D / 2,)."""
         plain = self.rope_theta ** -(torch.arange(0, D, 2, device=device, dtype=dtype) / D)
-        return self.llama3(plain) if self.rope_type == "llama3" else plain
-
-    def llama3(self, plain: Tensor) -> Tensor:
-        """Keep short waves, stretch long ones by `factor`, and interpolate between them."""
+        if self.rope_type == "default":
+            return plain
+        # llama3: short waves are kept, long ones stretched by the factor, others in between.
         low = self.low_freq_factor
         length = 2 * math.pi / plain  # of a wave, in positions
         turns = self.original_max_position_embeddings / length

@@ -79,23 +79,25 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
+        remedy = (
+            f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+        )
         if not file.exists():
             raise FileNotFoundError(
-                f"{file} is missing: transformers makes it of older files, by AutoTokenizer."
-                f"from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+                f"{file} is missing: transformers makes it of older files, by {remedy}"
             )
-        text = regular(file).read_bytes()
+        files = {
+            name: regular(directory / name).read_bytes()
+            for name in CARRIED
+            if (directory / name).exists()
+        }
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
-        files = {}
-        for name in CARRIED:
-            if (directory / name).exists():
-                files[name] = regular(directory / name).read_bytes()
         # As transformers does.
         if SPECIAL_MAP in files and "added_tokens_decoder" not in config:
             config |= read_json(directory / SPECIAL_MAP)
         try:
-            backend = tokenizers.Tokenizer.from_buffer(text)
+            backend = tokenizers.Tokenizer.from_buffer(files[file.name])
         # The library raises Exception itself.
         except Exception as error:
             raise ValueError(f"{file} is no tokenizer: {error!s:.100}") from None
@@ -109,20 +111,15 @@ class Tokenizer:
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
-        for token, special in tokenizer.named().items():
-            if backend.token_to_id(token) is None:
+        for token in tokenizer.named():
+            number = backend.token_to_id(token)
+            # In the vocabulary alone it may be cut into pieces; transformers registers it.
+            if number is None or tokenizer.encode(token) != [number]:
                 raise ValueError(
-                    f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
-                    "out of them if no text needs it, or add it to tokenizer and model"
+                    f"{file} lacks the token {token!r:.40} that the files beside it name, or has "
+                    "it as a word like others: take it out of them if no text needs it, or add it "
+                    f"to tokenizer and model, to the tokenizer by {remedy}"
                 )
-            ids: list[int] = []
-            # The library raises Exception itself.
-            with contextlib.suppress(Exception):
-                ids = backend.encode(token, add_special_tokens=False).ids
-            # In the vocabulary alone it would be cut into pieces; transformers registers it.
-            if ids != [tokenizer.id(token)]:
-                add = backend.add_special_tokens if special else backend.add_tokens
-                add([tokenizers.AddedToken(token, normalized=False)])
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -193,8 +190,6 @@ class Tokenizer:
 
     def template_tokens(self) -> list[str]:
         """Return the special tokens that the chat template writes around a question."""
-        if not any(token.special for token in self.backend.get_added_tokens_decoder().values()):
-            return []
         # It may want other messages, or fail.
         with contextlib.suppress(ValueError):
             return self.special_among(self.encode(self.render(QUESTION)))
@@ -209,19 +204,16 @@ class Tokenizer:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         return content(self.config.get(role))
 
-    def named(self) -> dict[str, bool]:
-        """Return the tokens that files beside tokenizer.json name, and whether each is special."""
-        tokens: dict[Any, bool] = {}
-        for token in parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json"):
-            tokens[token] = False
-        for token in (self.config.get("added_tokens_decoder") or {}).values():
-            tokens[content(token)] = isinstance(token, dict) and bool(token.get("special"))
-        roles = [self.config.get(role) for role in ROLES]
+    def named(self) -> list[str]:
+        """Return the tokens that files beside tokenizer.json name."""
+        tokens = [*parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json")]
+        tokens += (self.config.get("added_tokens_decoder") or {}).values()
+        tokens += [self.config.get(role) for role in ROLES]
         for key in ("additional_special_tokens", "extra_special_tokens"):
             further = self.config.get(key) or []
-            roles += further.values() if isinstance(further, dict) else further
-        tokens |= {content(token): True for token in roles}
-        return {token: special for token, special in tokens.items() if token not in (None, "")}
+            tokens += further.values() if isinstance(further, dict) else further
+        texts = [content(token) for token in tokens]
+        return [text for text in texts if text not in (None, "")]
 
     @property
     def ends(self) -> list[int]:
@@ -256,13 +248,11 @@ class Tokenizer:
         its text, so that a task serves base and instruct models alike; with several messages it
         would be lost who says what.
         """
-        if (
-            isinstance(prompt, list)
-            and not self.chat_template
-            and [m["role"] for m in prompt] == ["user"]
-        ):
-            prompt = prompt[0]["content"]
-        return self.encode(prompt if isinstance(prompt, str) else self.render(prompt))
+        if isinstance(prompt, str):
+            return self.encode(prompt)
+        if not self.chat_template and [m["role"] for m in prompt] == ["user"]:
+            return self.encode(prompt[0]["content"])
+        return self.encode(self.render(prompt))
 
     def id(self, token: str) -> int:
         """Return the id of a token; ValueError if the vocabulary does not have it."""

@@ -16,7 +16,6 @@ Letters of this file:
     Lp tokens of a prefix                       E   hidden size, V vocabulary
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from maxrl.models.attention import KV, Ragged, attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import Rotation, rotate, rotate_newest
-from maxrl.models.varlen import usable
+from maxrl.models.varlen import passes
 
 
 class RMSNorm(nn.RMSNorm):
@@ -39,7 +38,8 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        x = super().forward(x.to(self.weight.dtype))
+        x = x.to(self.weight.dtype)
+        x = super().forward(x)
         # One cast here serves all matrix products that read the result, where autocast would cast
         # once for each of them.
         device = x.device.type
@@ -92,31 +92,35 @@ class Attention(nn.Module):
     def queries(self, h: Tensor, rotation: Rotation) -> Tensor:
         """Return the rotated queries (..., H, L, D) of normalised states h (..., L, E)."""
         q = self.heads(self.q_proj(h))
-        q = self.q_norm(q).transpose(-3, -2)
-        return rotate(q, rotation)
+        q = self.q_norm(q)
+        return rotate(q.transpose(-3, -2), rotation)
 
     def keys_values(self, h: Tensor, rotation: Rotation) -> KV:
         """Return the rotated keys and the values of h, both (..., Hk, L, D)."""
         k = self.heads(self.k_proj(h))
-        k = self.k_norm(k).transpose(-3, -2)
-        v = self.heads(self.v_proj(h)).transpose(-3, -2)
+        k = self.k_norm(k)
+        k = rotate(k.transpose(-3, -2), rotation)
         # Positions matter only for the dot products, so values are not rotated.
-        return rotate(k, rotation), v
+        v = self.heads(self.v_proj(h))
+        return k, v.transpose(-3, -2)
 
-    def newest(self, h: Tensor, rotation: Rotation) -> Sequence[Tensor]:
+    def newest(self, h: Tensor, rotation: Rotation) -> tuple[Tensor, ...]:
         """Return queries, and keys with values, of the newest tokens for `Cache.attend`.
 
         h         (G, M, 1, E), normalised
         rotation  from `Rope.decode_rotation`
         """
-        q = self.q_norm(self.heads(self.q_proj(h)))
-        k = self.k_norm(self.heads(self.k_proj(h)))
+        q = self.heads(self.q_proj(h))
+        q = self.q_norm(q)
+        k = self.heads(self.k_proj(h))
+        k = self.k_norm(k)
         v = self.heads(self.v_proj(h))
         # One kernel for all heads: launching a small kernel takes as long as running it.
         # rotate_newest rotates q and k alone.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
-        return heads.tensor_split([q.shape[-2]], -2)
+        H = q.shape[-2]
+        return heads.tensor_split([H], -2)
 
 
 class Layer(nn.Module):
@@ -137,7 +141,7 @@ class Layer(nn.Module):
         x: Tensor,
         prefix: Tensor | None,
         rotation: Rotation,
-        prefix_rotation: Rotation | None,
+        prefix_rotation: Any,
         mask: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """The layer in training; returns x and prefix after it (None after the last layer).
@@ -151,7 +155,7 @@ class Layer(nn.Module):
         # Rows and prefixes pass in one call, so that gradient checkpointing can recompute the layer
         # from these arguments alone, and sharding gathers its weights once.
         prefix_kv = None
-        if prefix is not None and prefix_rotation is not None:
+        if prefix is not None:
             prefix, prefix_kv = self.encode(prefix, prefix_rotation)
         h = self.input_layernorm(x)
         q = self.self_attn.queries(h, rotation)
@@ -187,7 +191,8 @@ class Layer(nn.Module):
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the states (..., L, E) after attention's result (..., H, L, D) and the MLP."""
-        attended = attended.transpose(-3, -2).flatten(-2)  # (..., L, H D)
+        attended = attended.transpose(-3, -2)
+        attended = attended.flatten(-2)  # (..., L, H D)
         x = x + self.self_attn.o_proj(attended)
         h = self.post_attention_layernorm(x)
         return x + self.mlp(h)
@@ -232,7 +237,7 @@ class Transformer(nn.Module):
         self,
         tokens: Tensor,
         prefix: Tensor | None = None,
-        prefix_lengths: Tensor | None = None,
+        prefix_lengths: Any = None,
     ) -> Tensor:
         """Hidden states (G, M, L, E) of `tokens` after the last norm, for `lm_head`.
 
@@ -242,32 +247,37 @@ class Transformer(nn.Module):
         """
         G, M, L = tokens.shape
         device = tokens.device
-        positions = torch.arange(L, device=device).expand(G, L)
+        positions = torch.arange(L, device=device)
+        positions = positions.expand(G, L)
         mask = prefix_x = prefix_rotation = None
-        if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
+        if prefix is not None and prefix.shape[1]:
             # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]
-            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, M, starts)
+            Lp = prefix.shape[1]
+            mask = prefix_mask(prefix_lengths, Lp, L, M, starts)
             if isinstance(mask, Ragged):
-                self.try_sequences(device)
+                mask.by_sequences = self.has_kernel(device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
-        x = self.model.embed_tokens(tokens).flatten(0, 1)  # (G M, L, E)
+        x = self.model.embed_tokens(tokens)
+        x = x.flatten(0, 1)  # (G M, L, E)
         for layer in self.layers:
             x, prefix_x = self.run(layer, x, prefix_x, rotation, prefix_rotation, mask)
         x = self.model.norm(x)
         return x.unflatten(0, (G, M))  # (G, M, L, E)
 
-    def try_sequences(self, device: torch.device) -> None:
-        """Make the trial of attention by sequences before the first layer, see `usable`."""
+    def has_kernel(self, device: torch.device) -> bool:
+        """Whether a GPU attends by sequences: in half precision, if the kernel passes a trial."""
         config = self.config
         dtype = self.lm_head.weight.dtype
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
+        if device.type != "cuda" or dtype.itemsize > 2:
+            return False
         heads = config.num_attention_heads, config.num_key_value_heads
-        usable(device, dtype, *heads, config.head_dim)
+        return passes(device, dtype, *heads, config.head_dim)
 
     def run(self, layer: Layer, *arguments: Any) -> Any:
         """Return layer(*arguments); with gradient checkpointing, the backward recomputes it."""
@@ -282,11 +292,9 @@ class Transformer(nn.Module):
 
         Prefixes are right-padded; no position attends to a later one, so padding has no effect.
         """
-        x: Tensor | None
         x, rotation = self.embed_prefix(prefix)
         kv = []
         for layer in self.layers:
-            assert x is not None  # it is None only after the last layer
             x, layer_kv = layer.encode(x, rotation)
             kv.append(layer_kv)
         return kv
@@ -297,27 +305,33 @@ class Transformer(nn.Module):
         tokens  (G, M), the newest token of every row
         cache   keys and values of all earlier tokens, with room for these
         """
-        x = self.model.embed_tokens(tokens.unsqueeze(-1))  # (G, M, 1, E)
+        x = self.model.embed_tokens(tokens)
+        x = x.unsqueeze(2)  # (G, M, 1, E)
         cache.extend()
         config = self.config
         sizes = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         rotation = config.rope.decode_rotation(cache.positions, *sizes, self.rotation_dtype)
         for i, layer in enumerate(self.layers):
             x = layer.decode(x, rotation, cache, i)
-        return self.lm_head(self.model.norm(x)).squeeze(2)
+        x = self.model.norm(x).squeeze(2)
+        return self.lm_head(x)
 
     def embed_prefix(self, prefix: Tensor) -> tuple[Tensor, Rotation]:
         """Return the embedded prefixes (G, Lp, E) and their rotation, (Lp, D) twice."""
         # Every prefix begins at position 0, so one rotation serves all groups.
-        positions = torch.arange(prefix.shape[1], device=prefix.device)
-        return self.model.embed_tokens(prefix), self.rotation(positions)
+        Lp = prefix.shape[1]
+        positions = torch.arange(Lp, device=prefix.device)
+        x = self.model.embed_tokens(prefix)
+        return x, self.rotation(positions)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Return cosines and sines (*positions.shape, D)."""
-        config = self.config
-        return config.rope.rotation(positions, config.head_dim, self.rotation_dtype)
+        D = self.config.head_dim
+        rope = self.config.rope
+        return rope.rotation(positions, D, self.rotation_dtype)
 
     @property
     def rotation_dtype(self) -> torch.dtype:
         # At least float32, whatever the weights are: bfloat16 cannot tell distant positions apart.
-        return torch.promote_types(self.model.norm.weight.dtype, torch.float32)
+        dtype = self.model.norm.weight.dtype
+        return torch.promote_types(dtype, torch.float32)

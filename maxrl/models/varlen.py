@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from maxrl.system.errors import one_line
+
 
 @dataclass
 class Sequences:
@@ -61,33 +63,29 @@ def attend_sequences(q: Tensor, k: Tensor, v: Tensor, where: Sequences) -> Tenso
     return out.unflatten(0, (len(q), -1)).transpose(1, 2)
 
 
-def usable(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) -> bool:
-    """Whether attend_sequences takes such queries and keys: on a GPU, in half precision.
-
-    The first call makes the trial, which may not be in a layer that the backward computes again:
-    what the trial saves would count as the layer's.
-    """
-    return device.type == "cuda" and dtype.itemsize == 2 and passes(device, dtype, H, Hk, D)
-
-
 @functools.cache
 def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) -> bool:
-    """Whether the kernel gives there what the masked form gives on the CPU; if not, warn."""
-    from maxrl.models.attention import after_prefix, attend, prefix_mask
+    """Whether the kernel gives there what the masked form gives on the CPU; if not, warn.
+
+    The first call makes the trial. It may not be in a layer that the backward computes again, as
+    what the trial saves would count as the layer's.
+    """
+    from maxrl.models.attention import Ragged
 
     lengths = torch.tensor([3, 0, 9])
-    shapes = (6, H, 5, D), (6, Hk, 5, D), (6, Hk, 5, D), (3, Hk, 9, D), (3, Hk, 9, D)
+    mask = Ragged(lengths, 9, 5, 2, lengths).mask(torch.float32)
+    where = sequences(lengths, 9, 5, 2, device)
     # Not the numbers of the process, which a resumed run draws again.
     numbers = torch.Generator().manual_seed(0)
+    shapes = (6, H, 5, D), (6, Hk, 14, D), (6, Hk, 14, D)
     leaves = [torch.randn(shape, generator=numbers).to(dtype).float() for shape in shapes]
 
     def results(leaves: list[Tensor], kernel: bool) -> Tensor:
-        q, k, v, prefix_k, prefix_v = (leaf.requires_grad_() for leaf in leaves)
+        q, k, v = (leaf.requires_grad_() for leaf in leaves)
         if kernel:
-            keys = after_prefix(prefix_k, k), after_prefix(prefix_v, v)
-            out = attend_sequences(q, *keys, sequences(lengths, 9, 5, 2, device))
+            out = attend_sequences(q, k, v, where)
         else:
-            out = attend(q, k, v, (prefix_k, prefix_v), prefix_mask(lengths, 9, 5, 2, lengths))
+            out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
         gradients = torch.autograd.grad(out.float().square().sum(), leaves)
         return torch.cat([x.flatten().float().cpu() for x in (out, *gradients)])
 
@@ -101,6 +99,6 @@ def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) ->
     except torch.OutOfMemoryError:
         raise
     except (ImportError, TypeError, RuntimeError) as error:
-        said = str(error).partition("\n")[0]
+        said = one_line(error)
     warnings.warn(f"ragged prompts go on with a mask, slower: {said}", stacklevel=2)
     return False

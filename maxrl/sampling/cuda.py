@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from maxrl.sampling.memory import out_of_memory
+from maxrl.system.errors import one_line
 
 
 class CudaGraph:
@@ -62,11 +63,10 @@ class CudaGraph:
             self.graph = self.capture()
         except RuntimeError as error:
             if not out_of_memory(error):
-                said = str(error).partition("\n")[0]
                 # torch, up to 2.13, keeps the memory of such a capture until the process ends.
                 warnings.warn(
                     "sampling goes on without CUDA graphs, slower and with less memory: restart "
-                    f"with --cuda-graphs false ({said})",
+                    f"with --cuda-graphs false ({one_line(error)})",
                     stacklevel=2,
                 )
                 CudaGraph.failed = True

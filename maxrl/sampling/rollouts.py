@@ -10,8 +10,7 @@ micro-batch has M rows of each of G groups; Lp is the longest prompt without its
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,16 +19,14 @@ from torch import Tensor
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.system.totals import Totals
 
-R = TypeVar("R", bound=Any)
-
 
 @dataclass
 class Rollouts:
     """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
 
-    Tokens, lengths and `finished` are copied to the host; log-probabilities and entropies stay on
-    the device. A prompt that was sampled in rounds may have fewer than N responses: the missing
-    ones have length 0.
+    Tokens, lengths and `finished` are on the host, because reading single elements would wait for
+    the device each time; log-probabilities and entropies are on the device. A prompt that was
+    sampled in rounds may have fewer than N responses: the missing ones have length 0.
     """
 
     prompts: list[Tensor]  # P_local one-dimensional tensors of ids
@@ -43,16 +40,11 @@ class Rollouts:
     old_log_probs: Tensor | None = None
     row_bytes: float = 0.0  # what sampling took at most, divided by the rows it began with
 
-    def __post_init__(self):
-        # Copy to the host once: per-element access later would synchronise each time.
-        self.tokens = self.tokens.cpu()
-        self.lengths = self.lengths.cpu()
-        self.finished = self.finished.cpu()
-
     def mean_log_probs(self) -> Tensor:
         """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
         assert self.log_probs is not None, "demonstrations have no log-probabilities"
-        return self.log_probs.sum(-1).cpu() / self.lengths
+        log_probs = self.log_probs.sum(-1)  # (P_local, N)
+        return log_probs.cpu() / self.lengths
 
     def text(self, i: int, j: int) -> str:
         """Response j to prompt i, with its stop token."""
@@ -73,7 +65,8 @@ class Rollouts:
 
     def prompt_text(self, i: int) -> str:
         """Prompt i, with its special tokens."""
-        return self.decode(self.prompts[i].tolist())
+        ids = self.prompts[i].tolist()
+        return self.decode(ids)
 
     def decode(self, ids: list[int], **options) -> str:
         """The text of token ids."""
@@ -87,13 +80,15 @@ class Rollouts:
         ids = keep.nonzero().squeeze(1)
         for name, value in chosen.items():
             if isinstance(value, Tensor):
-                chosen[name] = value[ids.to(value.device, non_blocking=True)]
-        chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
+                rows = ids.to(value.device, non_blocking=True)
+                chosen[name] = value[rows]
+        chosen["prompts"] = [self.prompts[i] for i in ids]
         return type(self)(**chosen)
 
     def group_scale(self) -> Tensor:
         """(P_local, 1): N / n for groups with n responses, so that prompts have equal weight."""
-        counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
+        responses = self.lengths > 0  # (P_local, N)
+        counts = responses.double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
@@ -112,11 +107,13 @@ class Rollouts:
         tokens = lengths.sum()
         rollouts = lengths.numel()
         if self.entropies is not None:
-            totals.mean("entropy", self.entropies.sum(dtype=torch.float64), tokens)
+            entropy = self.entropies.sum(dtype=torch.float64)
+            totals.mean("entropy", entropy, tokens)
         totals.mean("completions/mean_length", tokens, rollouts)
         totals.highest("completions/max_length", lengths.max())
         totals.lowest("completions/min_length", lengths.min())
-        totals.mean("completions/clipped_ratio", (~self.finished).sum(), rollouts)
+        clipped = ~self.finished
+        totals.mean("completions/clipped_ratio", clipped.sum(), rollouts)
 
 
 def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
@@ -129,13 +126,15 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     prompts = parts[0].prompts
     if dim == 0:
         prompts = [prompt for part in parts for prompt in part.prompts]
-    values: dict = {"prompts": prompts, "tokenizer": parts[0].tokenizer}
+    values: dict = {"prompts": prompts}
+    values["tokenizer"] = parts[0].tokenizer
     values["row_bytes"] = max(part.row_bytes for part in parts)
     for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
         padded = []
         for part in parts:
             value = getattr(part, name)
-            room = [0, max(0, N - value.shape[1])]
+            missing = max(0, N - value.shape[1])
+            room = [0, missing]
             if value.dim() == 3:
                 room = [0, L - value.shape[2], *room]
             padded.append(F.pad(value, room))
@@ -143,7 +142,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     return Rollouts(**values)
 
 
-def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
+def with_verdict(rollouts: Any, rewards: Tensor) -> tuple[Any, Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier

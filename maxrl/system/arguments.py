@@ -21,6 +21,26 @@ REPLACED = {
 }
 
 
+def parse(kind: type, text: str) -> object:
+    """Return the value that `text` has as a field of type `kind`.
+
+    kind  bool, int, float, str, or tuple[type, ...] for a list with commas
+
+    Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
+    """
+    wanted = "true or false" if kind is bool else kind.__name__
+    try:
+        if typing.get_origin(kind) is tuple:
+            item = typing.get_args(kind)[0]
+            wanted = f"{item.__name__} values separated by commas"
+            return tuple(map(item, text.split(",")))
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose mistakes are UsageErrors; an unknown option names the nearest ones.
 
@@ -34,14 +54,14 @@ class Parser(argparse.ArgumentParser):
         self,
         prog: str,
         inner: Sequence[str] = (),
-        read: Callable[[type, str], object] | None = None,
+        read: Callable[[type, str], object] = parse,
         other: Mapping[str, str] = types.MappingProxyType({}),
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
-        self.read = read or parse
+        self.read = read
         self.other = other
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -118,9 +138,11 @@ def check_least(name: str, value: float | None, least: int | None, most: float =
 
     An option or a bound that is None is not checked.
     """
-    if value is not None and value > most:
+    if value is None:
+        return
+    if value > most:
         raise UsageError(f"--{dashed(name)} {value} must be at most {most}")
-    if value is not None and least is not None and not value >= least:
+    if least is not None and not value >= least:
         wish = f"be at least {least}" if least else "not be negative"
         raise UsageError(f"--{dashed(name)} {value} must {wish}")
 
@@ -154,11 +176,10 @@ def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:
     that end alike, and have no NAME, are called by the whole of them.
     """
     found = []
-    words = list(words)
-    ends = Counter(Path(word).name for word in set(words) if name_and_path(word)[1] == word)
-    several = sum(bool(grid_runs(name_and_path(word)[1])) for word in words) > 1
-    for word in words:
-        name, path = name_and_path(word)
+    asked = [(word, *name_and_path(word)) for word in words]
+    ends = Counter(name for word, name, path in set(asked) if path == word)
+    several = sum(bool(grid_runs(path)) for _, _, path in asked) > 1
+    for word, name, path in asked:
         if path == word and ends[name] > 1:
             name = word
         runs = grid_runs(path)
@@ -171,26 +192,6 @@ def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:
             given = [name] if name != Path(path).name or not kept or several else []
             found.append(("-".join(given + kept), str(run)))
     return found
-
-
-def parse(kind: type, text: str) -> object:
-    """Return the value that `text` has as a field of type `kind`.
-
-    kind  bool, int, float, str, or tuple[type, ...] for a list with commas
-
-    Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
-    """
-    wanted = "true or false" if kind is bool else kind.__name__
-    try:
-        if typing.get_origin(kind) is tuple:
-            item = typing.get_args(kind)[0]
-            wanted = f"{item.__name__} values separated by commas"
-            return tuple(map(item, text.split(",")))
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        return kind(text)
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 
 
 def guess(text: str) -> object:

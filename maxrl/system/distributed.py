@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from maxrl.system.errors import RunError, UsageError
+from maxrl.system.errors import RunError, UsageError, one_line
 
 T = TypeVar("T")
 
@@ -68,10 +68,9 @@ def setup(
         try:
             join(gpu, timedelta(hours=hours))
         except (ValueError, OSError, dist.DistError) as error:
-            said = str(error).partition("\n")[0]
             raise RunError(
                 "WORLD_SIZE is set, but the ranks cannot connect: start them with torchrun, or "
-                f"start it again if it has ended: {said}"
+                f"start it again if it has ended: {one_line(error)}"
             ) from None
         finally:
             waiting.cancel()
@@ -163,7 +162,9 @@ def gathered(values: list) -> np.ndarray:
         device = torch.device("cuda")
     numbers = [0.0 if isinstance(value, Tensor) else value for value in values]
     row = torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
-    row = torch.stack([v.to(n) if isinstance(v, Tensor) else n for v, n in zip(values, row)])
+    for i, value in enumerate(values):
+        if isinstance(value, Tensor):
+            row[i] = value
     rows = row.new_zeros(world_size(), len(row))
     rows[rank()] = row
     if dist.is_initialized():

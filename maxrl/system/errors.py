@@ -61,9 +61,17 @@ def blaming(what: str, *known: type[Exception]) -> Iterator[None]:
 
 def describe_error(error: BaseException) -> str:
     """Say in part of a sentence what other people's code has raised, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
     try:
-        said = " ".join(str(error).split())[:200]
+        said = one_line(error)
     except Exception:  # of its __str__, which is other people's code too
         said = "without a text"
     return f"raised {type(error).__name__}: {said} ({last.filename}, line {last.lineno})"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the beginning of an error's message without line breaks, or else its class."""
+    words = str(error).split()
+    text = " ".join(words)
+    return text[:300] or type(error).__name__

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, one_line
 
 MEMORY = 1 << 30  # bytes of address space of a process
 STARTING = 60.0  # seconds of CPU time for the first request, which imports the libraries
@@ -35,7 +35,7 @@ serve(work)
 
 
 class SandboxError(Exception):
-    """A request without an answer."""
+    """A request without an answer, such as one for which the work raised an exception."""
 
 
 class TooSlow(SandboxError):
@@ -44,10 +44,6 @@ class TooSlow(SandboxError):
 
 class Died(SandboxError):
     """The process ended or stood still, which may have nothing to do with the request."""
-
-
-class Failed(SandboxError):
-    """The work raised an exception."""
 
 
 class Worker:
@@ -60,20 +56,22 @@ class Worker:
         program = PROGRAM.format(path=sys.path, module=module)
         with theirs:
             end = theirs.fileno()
+            command = [sys.executable, "-c", program]
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program], stdin=end, stdout=end, stderr=subprocess.DEVNULL
+                command, stdin=end, stdout=end, stderr=subprocess.DEVNULL
             )
 
     def ask(self, seconds: float, *arguments: object) -> Any:
         """Return work(*arguments), where arguments and result are what JSON can hold.
 
         Raises TooSlow after `seconds` of CPU time, which do not pass while other processes use the
-        machine. Raises Failed or Died if there is no answer for another reason.
+        machine. Raises Died if there is no answer for another reason, and SandboxError if the work
+        raised an exception.
         """
-        request = json.dumps([seconds, *arguments]).encode() + b"\n"
+        request = json.dumps([seconds, *arguments]) + "\n"
         answer = b""
         try:
-            self.socket.sendall(request)
+            self.socket.sendall(request.encode())
             answer = self.answers.readline()
         except OSError:
             pass
@@ -87,7 +85,7 @@ class Worker:
             raise Died("the process died, or stood still")
         result, error = json.loads(answer)
         if error:
-            raise Failed(error)
+            raise SandboxError(error)
         return result
 
     def end(self):
@@ -176,6 +174,6 @@ def serve(work: Callable):
         try:
             result = work(*arguments)
         except Exception as raised:  # whatever other people's input leads to
-            error = f"{type(raised).__name__}: {' '.join(str(raised).split())[:300]}"
+            error = f"{type(raised).__name__}: {one_line(raised)}"
         print(json.dumps([result, error]), file=answers, flush=True)
         signal.setitimer(signal.ITIMER_PROF, 0)

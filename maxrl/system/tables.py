@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, one_line
 from maxrl.system.files import DataError, parse
 
 # How None, and what NumPy and pandas have in its place, are printed.
@@ -165,5 +165,4 @@ def parquet_rows(file: Path) -> Iterator[dict]:
 
 
 def unreadable(file: str | Path, error: Exception) -> DataError:
-    reason = " ".join(str(error).split())[:100]
-    return DataError(f"{file} cannot be read ({reason}): it is damaged or of another kind")
+    return DataError(f"{file} cannot be read ({one_line(error)}): it is damaged or of another kind")

@@ -66,11 +66,13 @@ class Totals:
     def metrics(self) -> Metrics:
         """Return all metrics over the ranks, which must all call this: one collective, one wait."""
         names = sorted(self.parts)
-        values = [part for name in names for part in self.parts[name]]
-        ends = np.cumsum([len(self.parts[name]) for name in names])
-        columns = np.split(distributed.gathered(values), ends[:-1], axis=1)
-        by_name = dict(zip(names, columns))  # each (ranks, parts)
-        made = {name: self.forms[name](by_name[name]) for name in self.parts}
+        rows = distributed.gathered([part for name in names for part in self.parts[name]])
+        found = {}
+        for name in names:
+            count = len(self.parts[name])
+            found[name] = self.forms[name](rows[:, :count])
+            rows = rows[:, count:]
+        made = {name: found[name] for name in self.parts}
         return {name: float(value) for name, value in made.items() if value is not None}
 
 

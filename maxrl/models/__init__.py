@@ -22,7 +22,7 @@ class Uninitialised(TorchFunctionMode):
     ) -> object:
         kwargs = kwargs or {}
         if getattr(function, "__module__", None) == "torch.nn.init":
-            return kwargs["tensor"]
+            return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
 
 

@@ -79,12 +79,10 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
-        remedy = (
-            f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
-        )
         if not file.exists():
             raise FileNotFoundError(
-                f"{file} is missing: transformers makes it of older files, by {remedy}"
+                f"{file} is missing: transformers makes it of older files, by AutoTokenizer."
+                f"from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
             )
         files = {
             name: regular(directory / name).read_bytes()
@@ -111,15 +109,20 @@ class Tokenizer:
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
-        for token in tokenizer.named():
-            number = backend.token_to_id(token)
-            # In the vocabulary alone it may be cut into pieces; transformers registers it.
-            if number is None or tokenizer.encode(token) != [number]:
+        for token, special in tokenizer.named().items():
+            if backend.token_to_id(token) is None:
                 raise ValueError(
-                    f"{file} lacks the token {token!r:.40} that the files beside it name, or has "
-                    "it as a word like others: take it out of them if no text needs it, or add it "
-                    f"to tokenizer and model, to the tokenizer by {remedy}"
+                    f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
+                    "out of them if no text needs it, or add it to tokenizer and model"
                 )
+            ids: list[int] = []
+            # The library raises Exception itself.
+            with contextlib.suppress(Exception):
+                ids = backend.encode(token, add_special_tokens=False).ids
+            # In the vocabulary alone it would be cut into pieces; transformers registers it.
+            if ids != [tokenizer.id(token)]:
+                add = backend.add_special_tokens if special else backend.add_tokens
+                add([tokenizers.AddedToken(token, normalized=False)])
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -204,16 +207,19 @@ class Tokenizer:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         return content(self.config.get(role))
 
-    def named(self) -> list[str]:
-        """Return the tokens that files beside tokenizer.json name."""
-        tokens = [*parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json")]
-        tokens += (self.config.get("added_tokens_decoder") or {}).values()
-        tokens += [self.config.get(role) for role in ROLES]
+    def named(self) -> dict[str, bool]:
+        """Return the tokens that files beside tokenizer.json name, and whether each is special."""
+        tokens: dict[Any, bool] = {}
+        for token in parse(self.files.get("added_tokens.json", b"{}"), "added_tokens.json"):
+            tokens[token] = False
+        for token in (self.config.get("added_tokens_decoder") or {}).values():
+            tokens[content(token)] = isinstance(token, dict) and bool(token.get("special"))
+        roles = [self.config.get(role) for role in ROLES]
         for key in ("additional_special_tokens", "extra_special_tokens"):
             further = self.config.get(key) or []
-            tokens += further.values() if isinstance(further, dict) else further
-        texts = [content(token) for token in tokens]
-        return [text for text in texts if text not in (None, "")]
+            roles += further.values() if isinstance(further, dict) else further
+        tokens |= {content(token): True for token in roles}
+        return {token: special for token, special in tokens.items() if token not in (None, "")}
 
     @property
     def ends(self) -> list[int]:

@@ -141,7 +141,7 @@ class Layer(nn.Module):
         x: Tensor,
         prefix: Tensor | None,
         rotation: Rotation,
-        prefix_rotation: Any,
+        prefix_rotation: Rotation | None,
         mask: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """The layer in training; returns x and prefix after it (None after the last layer).
@@ -155,7 +155,7 @@ class Layer(nn.Module):
         # Rows and prefixes pass in one call, so that gradient checkpointing can recompute the layer
         # from these arguments alone, and sharding gathers its weights once.
         prefix_kv = None
-        if prefix is not None:
+        if prefix is not None and prefix_rotation is not None:
             prefix, prefix_kv = self.encode(prefix, prefix_rotation)
         h = self.input_layernorm(x)
         q = self.self_attn.queries(h, rotation)
@@ -237,7 +237,7 @@ class Transformer(nn.Module):
         self,
         tokens: Tensor,
         prefix: Tensor | None = None,
-        prefix_lengths: Any = None,
+        prefix_lengths: Tensor | None = None,
     ) -> Tensor:
         """Hidden states (G, M, L, E) of `tokens` after the last norm, for `lm_head`.
 
@@ -250,7 +250,7 @@ class Transformer(nn.Module):
         positions = torch.arange(L, device=device)
         positions = positions.expand(G, L)
         mask = prefix_x = prefix_rotation = None
-        if prefix is not None and prefix.shape[1]:
+        if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
             # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]

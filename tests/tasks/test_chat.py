@@ -253,7 +253,7 @@ def test_a_turn_that_no_stop_token_ends():
 
 
 def test_a_special_token_of_the_vocabulary_alone(tmp_path):
-    """It would be cut into bytes: refused until transformers has registered it as one token."""
+    """It is one token, as in transformers, and not cut into bytes."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: i for i, letter in enumerate([*letters, "<|im_end|>"])}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -261,14 +261,26 @@ def test_a_special_token_of_the_vocabulary_alone(tmp_path):
     backend.decoder = decoders.ByteLevel()
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
     Tokenizer(backend, config).save(tmp_path)
-    with pytest.raises(ValueError, match="im_end.*save_pretrained"):
-        Tokenizer.load(tmp_path)
     theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
-    theirs.save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     for text in ("hi<|im_end|>", "<|im_end|> a"):
         ids = theirs(text, add_special_tokens=False)["input_ids"]
         assert ours.encode(text) == ids and len(letters) in ids
+
+
+def test_a_token_of_the_vocabulary_that_is_not_special(tmp_path):
+    """It is one token, too, and a reward function sees it in the response."""
+    words = tokenizer()
+    words.backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
+    named = {
+        "4": {"content": "user:", "special": False},
+        "2": {"content": "<eos>", "special": True},
+    }
+    words.config["added_tokens_decoder"] = named
+    words.save(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.encode("user:<eos>") == [4, 2]
+    assert ours.decode([4, 2], skip_special=True).strip() == "user:"
 
 
 # What tokenizer_config.json has, and special_tokens_map.json.

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from maxrl.system.errors import one_line
 from maxrl.system.files import read_json
 
 # Folders are left, and a second copy of Mistral's weights.
@@ -92,11 +91,11 @@ def download(
         return Path(root, folder)
     # The hub, its client and the network raise errors of many unrelated classes.
     except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in which.items())
         raise FileNotFoundError(
-            f"{name} is no directory here and could not be fetched from the hub "
-            f"({one_line(error)}); with a network, `hf download {repository} {options}--local-dir "
-            f"{repository}` puts it here"
+            f"{name} is no directory here and could not be fetched from the hub ({reason}); with a "
+            f"network, `hf download {repository} {options}--local-dir {repository}` puts it here"
         ) from None
 
 

@@ -193,6 +193,8 @@ class Tokenizer:
 
     def template_tokens(self) -> list[str]:
         """Return the special tokens that the chat template writes around a question."""
+        if not any(token.special for token in self.backend.get_added_tokens_decoder().values()):
+            return []
         # It may want other messages, or fail.
         with contextlib.suppress(ValueError):
             return self.special_among(self.encode(self.render(QUESTION)))

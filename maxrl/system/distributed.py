@@ -162,9 +162,7 @@ def gathered(values: list) -> np.ndarray:
         device = torch.device("cuda")
     numbers = [0.0 if isinstance(value, Tensor) else value for value in values]
     row = torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
-    for i, value in enumerate(values):
-        if isinstance(value, Tensor):
-            row[i] = value
+    row = torch.stack([v.to(n) if isinstance(v, Tensor) else n for v, n in zip(values, row)])
     rows = row.new_zeros(world_size(), len(row))
     rows[rank()] = row
     if dist.is_initialized():

@@ -311,6 +311,7 @@ class Maze(Task):
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
     equally_long = True
+    reward_of = staticmethod(verify)  # (prompt, response) -> reward
 
     def __init__(
         self,

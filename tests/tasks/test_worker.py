@@ -16,7 +16,7 @@ from maxrl.learning.prompt_order import Batches, prefetched
 from maxrl.run import setup
 from maxrl.system import sandbox
 from maxrl.system.errors import UsageError
-from maxrl.system.sandbox import Died, Failed, Pool, TooSlow
+from maxrl.system.sandbox import Died, Pool, SandboxError, TooSlow
 from maxrl.tasks import load_task
 from tests import ROOT
 from tests.helpers.started import python
@@ -101,8 +101,8 @@ def test_answered(what, pool, monkeypatch):
 UNANSWERED = {
     "spin": (TooSlow, "more than 0.2 seconds of CPU time", [TooSlow]),
     "power": (TooSlow, "more than 0.2 seconds of CPU time", [TooSlow]),
-    "memory": (Failed, "MemoryError", [Failed]),
-    "raise": (Failed, r"KeyError: 'two\\nlines'", [Failed]),
+    "memory": (SandboxError, "MemoryError", [SandboxError]),
+    "raise": (SandboxError, r"KeyError: 'two\\nlines'", [SandboxError]),
     "killed": (Died, "died", [Died, Died]),
     "half": (Died, "stood still", [Died, Died]),
 }

@@ -10,7 +10,6 @@ import os
 
 import train
 from maxrl.learning import packing, policy
-from maxrl.run import evaluation
 from maxrl.run.directory import Run
 from maxrl.run.logger import Logger
 from maxrl.sampling import sampler
@@ -29,7 +28,7 @@ PARTS = {
         (policy.SequencePolicy, "record"),
     ],
     "report of a step": [(Logger, "report"), (Run, "ends")],
-    "evaluation": [(evaluation, "evaluate")],
+    "evaluation": [(train, "evaluate")],
     "checkpoint": [(Run, "save")],
     "anything else of a run": [(train, "train")],
 }

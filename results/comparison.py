@@ -29,9 +29,9 @@ def in_file(name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> list[np.ndar
     return [found[arm].mean(1).T for arm in (maxrl, grpo, "base")]
 
 
-def in_files(study: str, name: str, grpo: str = "grpo") -> list[np.ndarray]:
+def in_files(study: str, name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> list[np.ndarray]:
     """The same of tests of one seed, or of one model of a seed, of the seeds that have all."""
-    found = paired(by_seed(study, name, KS), ("maxrl", grpo, "base"))
+    found = paired(by_seed(study, name, KS), (maxrl, grpo, "base"))
     return [np.transpose([each.mean(0) for each in seeds.values()]) for seeds in found.values()]
 
 
@@ -60,8 +60,13 @@ def tables():
     test, mazes = "maze13/test.json", "13x13 mazes"
     # Named by what is compared.
     rows = {}
-    for name, grpo in (("no penalty", "grpo"), ("GRPO with KL", PENALISED)):
-        found = in_files("maze13_end", "test-.+", grpo)
+    named = {
+        "no penalty": ("maxrl", "grpo"),
+        "GRPO with KL": ("maxrl", PENALISED),
+        "rounds of 32 prompts, GRPO of 32 x 16 with KL": ("rounds32", "grpo32x16-k3.04"),
+    }
+    for name, pair in named.items():
+        found = in_files("maze13_end", "test-.+", *pair)
         rows[f"13x13 mazes, 1,500 steps, {name}"] = found, f"2,048 {mazes}"
     named = {
         "no penalty": ("maxrl", "grpo"),

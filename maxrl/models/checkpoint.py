@@ -20,12 +20,12 @@ PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model
 Qwen2's own.
 """
 
-import functools
+import contextlib
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.tokenizer import CARRIED, Tokenizer
 from maxrl.models.transformer import Transformer
 from maxrl.system import sharding
-from maxrl.system.errors import one_line, refusing
+from maxrl.system.errors import UsageError, one_line
 from maxrl.system.files import (
     CHECKSUMS,
     DataError,
@@ -356,14 +356,16 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
     }
 
 
-# Decorates what reads the state of a run.
-one_sentence = functools.partial(
-    refusing,
-    "start another run with --out DIR: this one cannot be resumed, as a file of its checkpoint is "
-    "wrong: ",
-    OSError,
-    *WRONG,
-)
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Raise UsageError for what is wrong in the state of a run; decorates what reads it."""
+    try:
+        yield
+    except (OSError, *WRONG) as error:
+        raise UsageError(
+            "the run cannot be resumed, as a file of its checkpoint is wrong "
+            f"({type(error).__name__}: {one_line(error)}): start another run with --out DIR"
+        ) from None
 
 
 def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> None:

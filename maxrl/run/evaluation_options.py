@@ -1,6 +1,7 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -138,8 +139,8 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     if rewards:
         fields["reward"] = tuple(rewards)
     different = differences(recipes)
-    if "reward_weights" not in differences(weighed):
-        different.pop("reward_weights", None)
+    different.pop("reward_weights", None)
+    different |= {k: v for k, v in differences(weighed).items() if k == "reward_weights"}
     settled = {*PLACES, *(name.replace("-", "_") for name in given)}
     said = []
     for name, (first, other, *_) in different.items():
@@ -195,7 +196,11 @@ def by_option(recipe: Config) -> dict[str, str]:
     }
     for prefix, options in inner.items():
         fields |= {f"{prefix}.{name}": value for name, value in options.items()}
-    return {name: typed(value) for name, value in fields.items()}
+    said = {}
+    for name, value in fields.items():
+        # The order of a dict says nothing.
+        said[name] = json.dumps(value, sort_keys=True) if isinstance(value, dict) else typed(value)
+    return said
 
 
 def drawn(args: argparse.Namespace, cfg: Config, classifier: bool = False) -> dict[str, float]:
@@ -226,7 +231,8 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
     args.split = split
     if task.classes:
         # Classes are drawn at a temperature, too.
-        if LANGUAGE.intersection(args.given) - {"eval_temperature"} or args.top_k:
+        given = LANGUAGE.intersection(args.given) - {*DRAWN}
+        if given or args.top_k or cfg.eval_top_p != 1:
             raise UsageError(
                 "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
                 "--top-k, --top-p, --reward, --reward-weights, --zero-reward-at-limit and "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError
-from maxrl.tasks.answers import answer_in, number_in
+from maxrl.tasks.answers import answer_in
 from maxrl.tasks.base import Task
 from maxrl.tasks.rows import reference
 from maxrl.tasks.verifiers import (
@@ -91,9 +91,9 @@ def check_references(task: Task, split: str, functions: Collection[Callable]) ->
         golds = [reference(example.columns, place) for example, place in zip(examples, places)]
         known = readable_batch(golds)
     elif judge:
-        known = [
-            number_in(answer_in(example.columns["answer"])) is not None for example in examples
-        ]
+        # A task may have a judge of its own, so it is asked about each answer in a box.
+        answers = [answer_in(example.columns["answer"]) for example in examples]
+        known = judge([rf"\boxed{{{answer}}}" for answer in answers], answers)
     elif functions:
         known = [given(example.columns) for example in examples]
     else:

@@ -228,6 +228,14 @@ def test_references_that_nothing_can_read_are_counted_and_named(name, recwarn):
             check(*answers)
 
 
+def test_a_judge_of_ones_own_is_asked_about_the_references(recwarn):
+    """Letters are no numbers."""
+    task = boxed_task("A", "B", name="gsm8k")
+    task.judge = lambda responses, answers: [float(a in r) for r, a in zip(responses, answers)]
+    check_references(task, "train", [task.rewards])
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("answer", [NAN, None, "", ["4"]])
 def test_a_supervised_run_without_an_answer_is_refused_before_it_begins(answer, own, shell):
     learned = [*["DONE"] * 7, answer]

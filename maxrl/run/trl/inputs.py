@@ -93,28 +93,35 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
     new = out / "initial.incomplete"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    with refusing("", FileNotFoundError, ValueError):
-        if tokenizer is None:
-            if not name_of(model):
-                raise UsageError("a model in memory needs its tokenizer: pass processing_class")
-            Tokenizer.load(hub_files.find(name_of(model))).save(new)
-        else:
-            tokenizer.save_pretrained(new)
-        if isinstance(model, str | Path):
-            source = hub_files.find(model)
-            for pattern in hub_files.MODEL_FILES:
-                for file in source.glob(pattern):
-                    (new / file.name).symlink_to(file.resolve())
-        else:
-            model.save_pretrained(new)
-    written = filter(Path.is_file, sorted(new.iterdir()))
-    sums = map(files.checksum, written)
-    digest = hashlib.sha256("".join(sums).encode()).hexdigest()
-    found = out / f"initial-{digest[:8]}"
-    if not found.exists():
-        new.rename(found)
-    shutil.rmtree(new, ignore_errors=True)
-    return found
+    try:
+        with refusing("", FileNotFoundError, ValueError):
+            fill(new, model, tokenizer)
+        written = filter(Path.is_file, sorted(new.iterdir()))
+        sums = map(files.checksum, written)
+        digest = hashlib.sha256("".join(sums).encode()).hexdigest()
+        found = out / f"initial-{digest[:8]}"
+        if not found.exists():
+            new.rename(found)
+        return found
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def fill(new: Path, model: Any, tokenizer: Any):
+    """Write model and tokenizer into the folder `new`."""
+    if tokenizer is None:
+        if not name_of(model):
+            raise UsageError("a model in memory needs its tokenizer: pass processing_class")
+        Tokenizer.load(hub_files.find(name_of(model))).save(new)
+    else:
+        tokenizer.save_pretrained(new)
+    if isinstance(model, str | Path):
+        source = hub_files.find(model)
+        for pattern in hub_files.MODEL_FILES:
+            for file in source.glob(pattern):
+                (new / file.name).symlink_to(file.resolve())
+    else:
+        model.save_pretrained(new)
 
 
 def adapter(config: Any) -> dict:

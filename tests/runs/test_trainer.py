@@ -397,6 +397,7 @@ model | SimpleNamespace(config=None, save_pretrained=1) | processing_class
 model | frozen() | frozen
 args | SimpleNamespace(output_dir="x") | MaxRLConfig
 args | MaxRLConfig("x", eval_strategy="steps") | eval_dataset
+args | MaxRLConfig("x", eval_every=5) | eval_dataset
 args | MaxRLConfig("x", learning_rate=-1.0) | --lr
 """
 

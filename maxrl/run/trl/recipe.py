@@ -158,11 +158,12 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
-    if validation == 0 and options["eval_every"]:
-        raise UsageError("eval_strategy needs an eval_dataset")
+    asked = options | args.further
+    if validation == 0 and asked["eval_every"]:
+        raise UsageError("eval_strategy, or eval_every, needs an eval_dataset")
     if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
         raise UsageError(f"MaxRLConfig takes no {min(twice)}: it is an argument of the trainer")
-    return Config(**(same | options | args.further | fixed))
+    return Config(**(same | asked | fixed))
 
 
 def check(args: MaxRLConfig, reported: Iterable[str]) -> None:

@@ -44,26 +44,19 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     add = parser.add_argument
     splits = ("train", "validation", "test")
     add("--split", default=split, choices=splits, help=f"({split or 'validation, or train'})")
-    # The second name is that of the recipe's field, which messages use.
-    add(
-        "--temperature",
-        "--eval-temperature",
-        dest="eval_temperature",
-        metavar="TEMPERATURE",
-        type=float,
-        default=argparse.SUPPRESS,
-        help="(the checkpoint's own eval_temperature, else 1)",
-    )
     add("--top-k", type=int, default=0, help="only the k most probable tokens (0: all)")
-    add(
-        "--top-p",
-        "--eval-top-p",
-        dest="eval_top_p",
-        metavar="TOP_P",
-        type=float,
-        default=argparse.SUPPRESS,
-        help="only the smallest set of this probability (the checkpoint's own eval_top_p, else 1)",
-    )
+    smallest = "only the smallest set of this probability "
+    for name, about in (("temperature", ""), ("top_p", smallest)):
+        # The second name is that of the recipe's field, which messages use.
+        add(
+            f"--{dashed(name)}",
+            f"--eval-{dashed(name)}",
+            dest=f"eval_{name}",
+            metavar=name.upper(),
+            type=float,
+            default=argparse.SUPPRESS,
+            help=f"{about}(the checkpoint's own eval_{name}, else 1)",
+        )
     return parser
 
 
@@ -139,12 +132,12 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     if rewards:
         fields["reward"] = tuple(rewards)
     different = differences(recipes)
-    different.pop("reward_weights", None)
-    different |= {k: v for k, v in differences(weighed).items() if k == "reward_weights"}
+    different["reward_weights"] = differences(weighed).get("reward_weights", [])
     settled = {*PLACES, *(name.replace("-", "_") for name in given)}
     said = []
-    for name, (first, other, *_) in different.items():
-        if (name in JUDGE or name.startswith("task.")) and name not in settled:
+    for name, values in different.items():
+        if values and (name in JUDGE or name.startswith("task.")) and name not in settled:
+            first, other, *_ = values
             said.append(f"--{dashed(name)} {first or 'none'} and {other or 'none'}")
     if said:
         raise UsageError(

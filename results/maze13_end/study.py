@@ -1,8 +1,6 @@
 """13x13 mazes to the end of learning: MaxRL, rounds, GRPO with and without a penalty, and what
 others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
-import re
-
 import numpy as np
 
 from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
@@ -56,6 +54,8 @@ PAIRS = [
     ("rounds32", PENALISED),
     ("rounds32", "grpo32x16-k3.04"),
     ("maxrl-n128", "grpo-n128"),
+    ("maxrl-n128", "maxrl"),
+    ("grpo-n128", "grpo"),
     ("rounds32", "dapo"),
     ("rounds32", "ada"),
     ("maxrl", "rloo"),
@@ -72,6 +72,8 @@ SEARCHED = 201
 SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
 PROMISED, FEW = SEEDS[:6], SEEDS[:3]
 KS = (1, 8)
+# (rollouts, steps): equal steps, and after 400 of 128 rollouts about as many as of all with 32.
+BY_ROLLOUTS = ((128, 400), (32, 1500), (128, 900), (32, 900))
 TESTED = (1, 8, 64)
 GUESSED = "2,048 13x13 mazes"
 WHEN = (500, 900)
@@ -124,8 +126,6 @@ BEST |= {"rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
 BEST |= {"maxrl-n128": "2e-4", "grpo-n128": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
-# Would a higher temperature alone bring lost answers back? On validation mazes.
-TEMPERATURES, WARM = ("1", "1.25", "1.5", "2"), "--split validation --prompts 256 --samples 64"
 for seed in SEEDS:
     runs_of = base_of(seed)
     models = {"base": f"seed{seed}/base"}
@@ -138,11 +138,6 @@ for seed in SEEDS:
     for name, model in models.items():
         one = evaluation(ASKED, {name: f"maze13_end/{model}"})
         TESTS[f"test-{name}-seed{seed}.json"] = one
-        if name in PRIMARY:
-            for temperature in TEMPERATURES:
-                asked = f"{WARM} --temperature {temperature}"
-                one = evaluation(asked, {name: f"maze13_end/{model}"})
-                TESTS[f"warm{temperature}-{name}-seed{seed}.json"] = one
         if step := best_saved(model):
             one = evaluation(ASKED, {name: f"maze13_end/{model}/step-{step:06}"})
             TESTS[f"best-{name}-seed{seed}.json"] = one
@@ -207,22 +202,6 @@ def primary(found: dict):
     table(["test, primary", "95 %", "ahead on", "p", "p, Holm"], rows)
 
 
-def temperatures():
-    """Levels on validation mazes at several temperatures of sampling, of the seeds that have all
-    of them."""
-    rows = []
-    for name in PRIMARY:
-        found = {T: passed(f"warm{re.escape(T)}-{name}").get(name, {}) for T in TEMPERATURES}
-        for T, seeds in paired(found, TEMPERATURES).items():
-            if seeds:
-                means = np.mean([*seeds.values()], axis=0)
-                seen = ", ".join(map(str, seeds))
-                cells = [f"{value:.3f}" for value in means]
-                rows.append([f"{label_of(name)}, temperature {T}", seen, *cells])
-    if rows:
-        table(["validation", "seeds", *pass_columns(TESTED)], rows)
-
-
 def best_checkpoints(found: dict):
     """Each method at the best of its saved checkpoints by validation, once these are tested."""
     saved, rows = passed("best-.+"), []
@@ -236,6 +215,26 @@ def best_checkpoints(found: dict):
             rows.append([label_of(name), len(tested), len(earlier), *levels])
     title = "test, best checkpoint by validation"
     table([title, "seeds", "of them not the last", *pass_columns(TESTED)], rows)
+
+
+def by_rollouts(found: dict):
+    """MaxRL minus GRPO with 128 rollouts and with 32, on the seeds of both: on validation mazes
+    after as many steps and after about as many rollouts, and at the end on the test."""
+    arms = {size: (f"maxrl{end}", f"grpo{end}") for size, end in ((128, "-n128"), (32, ""))}
+    every = [name for pair in arms.values() for name in pair]
+    trained, both = paired(at_best(), every), paired(found, every)
+    rows = {}
+    for size, at in BY_ROLLOUTS:
+        mine, theirs = (
+            np.array([[evaluations(rows, k)[at // EVERY - 1] for k in KS] for rows in each])
+            for each in (trained[name].values() for name in arms[size])
+        )
+        rows[f"{size} rollouts, after {at:,} steps"] = (mine - theirs).T
+    leads("MaxRL minus GRPO, validation", pass_columns(KS), rows)
+    many, few = (minus(both, *pair) for pair in arms.values())
+    rows = {"128 rollouts, 900 steps": many, "32 rollouts, 1,500 steps": few}
+    rows["the first minus the second"] = many - few
+    leads("MaxRL minus GRPO, test", pass_columns(TESTED), rows)
 
 
 def curves():
@@ -309,7 +308,8 @@ def tables():
     }
     leads("test, paired by seed", pass_columns(TESTED), named)
     best_checkpoints(found)
-    temperatures()
+    if "grpo-n128" in found:
+        by_rollouts(found)
     curves()
     if of_one_day():
         prices()

@@ -8,7 +8,7 @@ NAME=PATH names a row of the table. Several checkpoints (seeds) with one NAME fo
 grid's folder stands for all of its runs. The script works under torchrun too. The prompts are the
 --split of the task that the checkpoints were trained on, or of --task. Responses are sampled as in
 the evaluations during the first checkpoint's training (--eval-temperature, --eval-top-p), and the
-table says both. For a classifier, pass@k is exact, and top-1 accuracy is added. Where rewards are
+table says how. For a classifier, pass@k is exact, and top-1 accuracy is added. Where rewards are
 not 0 or 1, best@k, the expected best reward of k samples, is added, and pass@k counts rewards of
 exactly 1. A task whose responses end in an answer gets a column maj@n: is the most frequent of n
 answers right? Where several answers can be right, distinct@n counts the different right ones.

@@ -63,7 +63,7 @@ def read_source(
 ) -> list[dict]:
     """The rows of a source in the one layout.
 
-    They come from `file`, which may be JSONL, a JSON list or parquet, or from a download into
+    They come from `file`, which may be JSONL, a JSON list, CSV or parquet, or from a download into
     `folder` if it is None. Rows without a problem or an answer are left out and counted.
     """
     file = Path(file) if file else download(source, folder / "download")

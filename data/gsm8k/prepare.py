@@ -6,7 +6,7 @@ stands before it, without the calculator's <<48/2=24>>.
 
     python -m data.gsm8k.prepare                       downloads both, from the authors' repository
     python -m data.gsm8k.prepare --source train.jsonl --test test.jsonl
-                                                       converts copies, JSONL or parquet
+                                                       converts copies (JSON, CSV, parquet)
     python -m data.gsm8k.prepare --platinum            GSM8K-Platinum, 1,209 corrected questions,
                                                        as the test set
 

@@ -197,7 +197,7 @@ class Config:
     )
     precision: str = option(
         "auto",
-        "float32, bfloat16, or auto: bfloat16 on CUDA and on CPUs with AMX or AVX512-BF16.",
+        "float32, bfloat16, or auto: bfloat16 on GPUs and CPUs that multiply it themselves.",
         choices=("auto", "float32", "bfloat16"),
     )
     micro_batch_tokens: int = free_language_option(
@@ -218,7 +218,7 @@ class Config:
     )
     shard: bool = free_language_option(
         False,
-        "Shards weights, gradients and optimizer state over the ranks (fully_shard, not DDP).",
+        "Shards weights, gradients and optimizer state over a node's ranks (fully_shard, not DDP).",
     )
     gradient_checkpointing: bool = free_language_option(
         False, "Recomputes each layer in the backward pass: less memory, a third more work."

@@ -8,7 +8,8 @@ Rows of similar length share a micro-batch: the rows of a group are sorted by le
 similar cost are neighbours. A rectangle is cut at the place that saves most, as long as it exceeds
 the budget or the cut saves more than the fixed cost of a micro-batch, budget / LAUNCH.
 
-Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
+Letters: G groups, M rows of each, N rollouts of a prompt, L tokens, Lp of the longest prompt
+without its last token.
 """
 
 from collections.abc import Iterable, Iterator

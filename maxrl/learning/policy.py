@@ -87,7 +87,7 @@ class SequencePolicy:
     kv_memory_gb: float = 0.0  # GiB that sampling may use; 0: wave_rows is the limit
     cuda_graphs: bool = True  # replay the steps of sampling on a GPU
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
-    shard: bool = False  # divide the model among the ranks (FSDP2)
+    shard: bool = False  # divide the model among the ranks of a node (FSDP2)
     watch: Callable[[str], object] = str  # called with a progress message; `str` discards it
 
     def __post_init__(self):

@@ -5,7 +5,7 @@
     RUN/samples.jsonl    what the model writes, now and then
     RUN/latest           the name of the newest checkpoint
     RUN/step-000160/     a checkpoint:
-        config.json, generation_config.json, model.safetensors, tokenizer.json,
+        config.json, generation_config.json, model.safetensors with its index, tokenizer.json,
         tokenizer_config.json and further tokenizer files of the checkpoint that training began
         from, for transformers and vLLM; a classifier has config.json and model.safetensors, with
         torchvision's names

@@ -1,11 +1,9 @@
-"""What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
+"""Rollouts travel from the sampler to the loss; learning/packing.py cuts micro-batches from them.
 
-Tokens and lengths of Rollouts are on the host, so that texts, verdicts and the sizes of
-micro-batches are known without waiting for a GPU. Log-probabilities of Rollouts are on the device,
-and so is a MicroBatch except for its prefix_lengths.
+Tokens and lengths are on the host, so that texts, verdicts and the sizes of micro-batches are known
+without waiting for a GPU. Log-probabilities are on the device.
 
-Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
-micro-batch has M rows of each of G groups; Lp is the longest prompt without its last token.
+Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response.
 """
 
 from collections.abc import Sequence

@@ -6,8 +6,8 @@ A file is JSONL, JSON, CSV (all values are texts) or parquet. Of a folder a spli
 their names give to it (maxrl/tasks/splits.py). A prompt is a text, which the model gets as it is,
 or chat messages, which --task.chat true and --task.system TEXT make of texts. Reward functions
 (maxrl/tasks/rewards.py) get the further columns by name. A column `answer`, or else `solution`, is
-also the demonstration of the supervised warm-up if it is text. In Python a split may also be its
-rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
+also the demonstration of the supervised warm-up if it is a text or a number. In Python a split may
+also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
 """
 
 import contextlib

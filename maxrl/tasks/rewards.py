@@ -1,10 +1,10 @@
 """Rewards from the user's functions or from the task, and what happens when these fail.
 
 A reward function follows TRL's convention: f(prompts, completions, **columns), which returns a list
-of numbers or None. It is called once per step for all rollouts of this process, prompt by prompt.
-Completions of chat prompts are [{"role": "assistant", "content": text}]. A function gets the
-columns of the data, and `completion_ids`, if it has an argument of that name or **kwargs. Several
-functions are added up with weights.
+of numbers or None. It is called once per step, or per round, for all its rollouts of this process,
+prompt by prompt. Completions of chat prompts are [{"role": "assistant", "content": text}]. A
+function gets the columns of the data, and `completion_ids`, if it has an argument of that name or
+**kwargs. Several functions are added up with weights.
 
 None means that there is no verdict. If one of several functions returns it, its term is left out of
 the sum. If all of them do, the reward is NaN and the rollout is left out of the step, alone or with

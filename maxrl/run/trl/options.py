@@ -34,7 +34,7 @@ REFUSED = {
     "rewards are summed before they are compared; use `reward_weights`": (
         "multi_objective_aggregation=sum_then_normalize"
     ),
-    "the KL penalty is k3 to the initial model; use `beta`": (
+    "the KL penalty is k3, or k2 with `kl`, to the initial model; use `beta`": (
         "use_bias_correction_kl=false sync_ref_model=false"
     ),
     "all response tokens are trained on; `zero_reward_at_limit` gives cut ones 0": (
@@ -161,7 +161,7 @@ USUAL = defaults(" ".join([*REFUSED.values(), NO_EFFECT]))
 # Arguments of GRPOTrainer that are not here: why, and what instead.
 ABSENT = {
     "compute_metrics": "a metric is a reward function of weight 0",
-    "optimizers": "the optimizer is torch's AdamW or SGD; use optim",
+    "optimizers": "the optimizer is torch's AdamW, SGD or Muon; use optim, or optimizer",
     "tools": "a response calls no tools; write what they would say into the prompt",
     "environment_factory": "a response is one turn; a reward function may start what it needs",
     "rollout_func": "rollouts come from the model that is trained",

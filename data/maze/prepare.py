@@ -113,8 +113,8 @@ def main(words: list[str] | None = None) -> None:
         raise UsageError(f"the size of a maze is odd and at most 255, got --size {args.size}")
     origin = {"seed": args.seed, "generator": VERSION}
     if args.source:
-        origin = {"source": checksum(args.source)}
         rows = mazes_of(args.source, args.size)
+        origin = {"source": checksum(args.source)}
         args.train = len(rows) - args.test - args.validation
         if args.train < 0:
             raise UsageError(

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maxrl.system.errors import one_line
-
 
 @dataclass
 class Sequences:
@@ -99,6 +97,6 @@ def passes(device: torch.device, dtype: torch.dtype, H: int, Hk: int, D: int) ->
     except torch.OutOfMemoryError:
         raise
     except (ImportError, TypeError, RuntimeError) as error:
-        said = one_line(error)
+        said, _, _ = str(error).partition("\n")
     warnings.warn(f"ragged prompts go on with a mask, slower: {said}", stacklevel=2)
     return False

@@ -133,8 +133,9 @@ def load(cfg: Config, split: str) -> Task:
                     f"--max-prompt {cfg.max_prompt} tokens"
                 )
             task = cast(Task, shorter)
-            for said in check_templates(cfg, task, tokenizer):
-                warn(f"{split}: {said}")
+            if distributed.rank() == 0:
+                for said in check_templates(cfg, task, tokenizer):
+                    warn(f"{split}: {said}")
         if not len(task):
             raise UsageError(
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
@@ -201,7 +202,7 @@ def unread_roles(chats: Sequence[list[dict]], tokenizer: Tokenizer) -> list[str]
 def check_shared(task: Task, validation: Task) -> None:
     """Warn of validation prompts that are training prompts as well, unless both are one file."""
     generated = task.vocabulary or task.classes
-    if generated or task.digest == validation.digest != "":
+    if generated or distributed.rank() or task.digest == validation.digest != "":
         return
     known = {str(task[i].prompt) for i in range(len(task))}
     asked = {str(validation[i].prompt) for i in range(len(validation))}

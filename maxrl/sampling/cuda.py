@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from maxrl.sampling.memory import out_of_memory
-from maxrl.system.errors import one_line
 
 
 class CudaGraph:
@@ -64,9 +63,10 @@ class CudaGraph:
         except RuntimeError as error:
             if not out_of_memory(error):
                 # torch, up to 2.13, keeps the memory of such a capture until the process ends.
+                first, _, _ = str(error).partition("\n")
                 warnings.warn(
                     "sampling goes on without CUDA graphs, slower and with less memory: restart "
-                    f"with --cuda-graphs false ({one_line(error)})",
+                    f"with --cuda-graphs false ({first})",
                     stacklevel=2,
                 )
                 CudaGraph.failed = True

@@ -66,13 +66,11 @@ def checksums(specs: Iterable[str]) -> dict[str, str]:
 def same_code(one: str, other: str) -> bool:
     """Return whether two addresses name one thing; the path of FILE.py:name may be written in
     several ways."""
-    return resolved(one) == resolved(other)
-
-
-def resolved(address: str) -> str:
-    """Return "FILE.py:name" with the full path of the file, and any other address as it is."""
-    file, _, name = address.rpartition(":")
-    return f"{Path(file).resolve()}:{name}" if file.endswith(".py") else address
+    file, _, name = one.rpartition(":")
+    other_file, _, other_name = other.rpartition(":")
+    # A recipe of another machine may have paths that none can be here.
+    files = file.endswith(".py") and other_file.endswith(".py") and name == other_name
+    return one == other or (files and Path(file).resolve() == Path(other_file).resolve())
 
 
 def import_object(spec: str, option: str) -> Callable:

@@ -307,6 +307,16 @@ def test_a_file_that_was_edited_is_read_again(monkeypatch, tmp_path):
         assert set(rewarded(["mine.py:f"])[0].flatten().tolist()) == {value}
 
 
+def test_addresses_of_one_thing(monkeypatch, tmp_path):
+    """However the path of a file is written; one that can be no path here is only compared."""
+    monkeypatch.chdir(tmp_path)
+    for other in ("./mine.py:f", f"{tmp_path}/mine.py:f"):
+        assert user_code.same_code("mine.py:f", other)
+    for other in ("mine.py:g", "mine:f", "maze", "a\0.py:g"):
+        assert not user_code.same_code("mine.py:f", other)
+    assert user_code.same_code("a\0.py:f", "a\0.py:f")
+
+
 def test_a_function_in_a_notebook():
     """An event loop runs already."""
 

@@ -3,8 +3,8 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 
 import numpy as np
 
-from results.lab.data import by_seed, evaluations, kept, paired, rows_of, runs
-from results.lab.figures import banded, curve, gap_panel, guess_level, panel, penalised
+from results.lab import figures
+from results.lab.data import by_seed, clock, evaluations, kept, paired, rows_of, runs
 from results.lab.guessing import guessing, of_list
 from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
 from results.lab.runs import evaluation, product
@@ -42,25 +42,16 @@ METHODS = {
 PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
-PAIRS = [
-    *PRIMARY_PAIRS,
-    ("maxrl", "grpo-k2.04"),
-    (PENALISED, "grpo"),
-    ("maxrl-k3.04", PENALISED),
-    ("maxrl-k3.04", "maxrl"),
-    ("rounds16", "maxrl"),
-    ("rounds16", PENALISED),
-    ("rounds32", "grpo32"),
-    ("rounds32", PENALISED),
-    ("rounds32", "grpo32x16-k3.04"),
-    ("maxrl-n128", "grpo-n128"),
-    ("maxrl-n128", "maxrl"),
-    ("grpo-n128", "grpo"),
-    ("rounds32", "dapo"),
-    ("rounds32", "ada"),
-    ("maxrl", "rloo"),
-    ("maxrl", "pkpo-k8"),
-]
+MINUS = {
+    "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
+    PENALISED: "grpo",
+    "maxrl-k3.04": f"{PENALISED} maxrl",
+    "rounds16": f"maxrl {PENALISED}",
+    "rounds32": f"grpo32 {PENALISED} grpo32x16-k3.04 dapo ada",
+    "maxrl-n128": "grpo-n128 maxrl",
+    "grpo-n128": "grpo",
+}
+PAIRS = [(own, other) for own, others in MINUS.items() for other in others.split()]
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
@@ -76,7 +67,6 @@ KS = (1, 8)
 BY_ROLLOUTS = ((128, 400), (32, 1500), (128, 900), (32, 900))
 TESTED = (1, 8, 64)
 GUESSED = "2,048 13x13 mazes"
-WHEN = (500, 900)
 CURVE = (100, 300, 500, 700, 900, 1200, 1500)
 SPENT = ("seconds", "seconds/rollout", "seconds/backward", "rollouts")
 # Seeds whose runs of all these methods are made on one day, two at a time on the cores of one
@@ -144,21 +134,12 @@ for seed in SEEDS:
 
 
 def ladder():
-    """Every arm of the first seed on validation mazes."""
+    """Every arm of the first seed on validation mazes at the end."""
     rows = []
     for arm, seeds in sorted(runs("maze13_end").items()):
         if SEARCHED in seeds and "-lr" in arm:
-            curves = [evaluations(seeds[SEARCHED], k) for k in KS]
-            steps = len(curves[0]) * EVERY
-            cells = []
-            for at in (*WHEN, steps):
-                for curve in curves:
-                    # Some runs have fewer steps.
-                    cells.append(f"{curve[at // EVERY - 1]:.3f}" if at <= steps else "")
-            rows.append([arm, steps, *cells])
-    times = [*(f"{at} steps" for at in WHEN), "the end"]
-    columns = [f"{name}, {at}" for at in times for name in pass_columns(KS)]
-    table([f"search, seed {SEARCHED}, validation", "steps", *columns], rows)
+            rows.append([arm, *(f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS)])
+    table([f"search, seed {SEARCHED}, validation", *pass_columns(KS)], rows)
 
 
 def at_best() -> dict[str, dict[int, list[dict]]]:
@@ -213,8 +194,7 @@ def best_checkpoints(found: dict):
         if len(tested) == len(seeds):
             levels = map(interval, zip(*tested))
             rows.append([label_of(name), len(tested), len(earlier), *levels])
-    title = "test, best checkpoint by validation"
-    table([title, "seeds", "of them not the last", *pass_columns(TESTED)], rows)
+    table(["test, best by validation", "seeds", "not the last", *pass_columns(TESTED)], rows)
 
 
 def by_rollouts(found: dict):
@@ -326,13 +306,19 @@ def tables():
 DRAWN = {
     "maxrl": ("MaxRL", {"like": "maxrl"}),
     "grpo": ("GRPO, no KL", {"like": "grpo"}),
-    "grpo-k3.04": ("GRPO, KL (k3)", penalised({}, "grpo")),
-    "maxrl-k3.04": ("MaxRL, KL (k3)", penalised({}, "maxrl")),
-    "grpo-k2.04": ("GRPO, KL (k2)", penalised({}, "dr_grpo")),
+    "grpo-k3.04": ("GRPO, KL (k3)", figures.penalised({}, "grpo")),
+    "maxrl-k3.04": ("MaxRL, KL (k3)", figures.penalised({}, "maxrl")),
+    "grpo-k2.04": ("GRPO, KL (k2)", figures.penalised({}, "dr_grpo")),
     "rounds16": ("rounds, 16 prompts", {"like": "rare"}),
     "rounds32": ("rounds, 32 prompts", {"like": "rounds"}),
     "grpo32": ("GRPO, 32 prompts", {"like": "rloo"}),
-    "grpo32x16-k3.04": ("GRPO, KL (k3), 32 x 16", penalised({}, "rloo")),
+    "grpo32x16-k3.04": ("GRPO, KL (k3), 32 x 16", figures.penalised({}, "rloo")),
+}
+MANY = {
+    "maxrl": ("MaxRL, 32 rollouts", {"like": "maxrl"}),
+    "grpo": ("GRPO, 32 rollouts", {"like": "grpo"}),
+    "maxrl-n128": ("MaxRL, 128 rollouts", {"like": "tailrl"}),
+    "grpo-n128": ("GRPO, 128 rollouts", {"like": "dr_grpo"}),
 }
 SCALE = (
     "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before RL), "
@@ -350,14 +336,14 @@ def learning() -> dict:
             if name in found:
                 values = [evaluations(rows, k) for rows in found[name].values()]
                 steps = EVERY * np.arange(1, len(values[0]) + 1)
-                line = banded(said, steps, values)
+                line = figures.banded(said, steps, values)
                 if len(values) < seeds:
                     # Of three seeds an interval hides all other lines.
-                    line = curve(f"{said}, {len(values)} seeds", steps, line["y"])
+                    line = figures.curve(f"{said}, {len(values)} seeds", steps, line["y"])
                 lines.append(line | style)
         title = f"pass@{k} on validation mazes"
-        panels.append(panel(title, "steps", f"pass@{k}", lines))
-        panels[-1]["levels"] = guess_level(GUESSED, k)
+        panels.append(figures.panel(title, "steps", f"pass@{k}", lines))
+        panels[-1]["levels"] = figures.guess_level(GUESSED, k)
     return {
         "title": "Per step GRPO with a KL penalty learns as fast as MaxRL; rounds of 32 prompts "
         "lead",
@@ -380,14 +366,35 @@ def lead() -> dict:
             if other == PENALISED:
                 like, said = DRAWN[other][1], "MaxRL without KL minus GRPO with KL .04 (k3)"
             said = f"{said}, {len(gap)} seeds"
-            lines.append(banded(said, ks * beside, gap, bars=True) | like)
+            lines.append(figures.banded(said, ks * beside, gap, bars=True) | like)
     return {
         "title": "MaxRL leads GRPO without a KL penalty from k = 4 on, and GRPO with one nowhere",
         "caption": f"{SCALE}; bars: 95 % t intervals over seeds; points of one k stand side by "
         "side. The commonest walks, a list blind to the maze, have .007, .072 and .35 at k = 1, 8 "
         "and 64",
-        "panels": [gap_panel(ks, lines)],
+        "panels": [figures.gap_panel(ks, lines)],
     }
 
 
-FIGURES = {"learning": learning, "lead": lead}
+def many() -> dict:
+    """pass@8 with 128 rollouts and with 32, on the seeds of both."""
+    panels = []
+    for x in ("steps", "rollouts, millions"):
+        lines = []
+        for name, seeds in paired(at_best(), MANY).items():
+            said, style = MANY[name]
+            values = [evaluations(rows, 8) for rows in seeds.values()]
+            at = EVERY * np.arange(1, len(values[0]) + 1)
+            if x != "steps":
+                at = clock(next(iter(seeds.values())), EVERY, "rollouts") / 1e6
+            lines.append(figures.seed_curves(said, at, values) | style)
+        panels.append(figures.panel("pass@8 on validation mazes", x, "pass@8", lines))
+    return {
+        "title": "With 128 rollouts MaxRL learns in fewer steps, and GRPO keeps its answers",
+        "caption": f"{SCALE}, 900 steps with 128; no KL penalty; each method at its best rate with "
+        f"32 rollouts on another seed; {figures.seeds_said(len(values))}",
+        "panels": panels,
+    }
+
+
+FIGURES = {"learning": learning, "lead": lead, "rollouts": many}

@@ -12,12 +12,12 @@ from results.maze13_end.study import PENALISED
 from results.mazes9.study import BASES, gaps
 
 KS = (1, 8, 64)
-# Of the front page: without a penalty, with it for GRPO and for both, and the task of texts at
+# Of the front page: without a penalty, with it for GRPO, early and late, and the task of texts at
 # which guesses have nothing.
 FRONT = (
     "13x13 mazes, 1,500 steps, no penalty",
     "13x13 mazes, 1,500 steps, GRPO with KL",
-    "13x13 mazes, 350 steps, both with KL",
+    "13x13 mazes, 350 steps, GRPO with KL",
     "reversed texts, no penalty",
 )
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")

@@ -134,7 +134,7 @@ for seed in SEEDS:
 
 
 def ladder():
-    """Every arm of the first seed on validation mazes at the end."""
+    """Every arm of the search on validation mazes at the end."""
     rows = []
     for arm, seeds in sorted(runs("maze13_end").items()):
         if SEARCHED in seeds and "-lr" in arm:
@@ -205,11 +205,11 @@ def by_rollouts(found: dict):
     trained, both = paired(at_best(), every), paired(found, every)
     rows = {}
     for size, at in BY_ROLLOUTS:
-        mine, theirs = (
-            np.array([[evaluations(rows, k)[at // EVERY - 1] for k in KS] for rows in each])
-            for each in (trained[name].values() for name in arms[size])
-        )
-        rows[f"{size} rollouts, after {at:,} steps"] = (mine - theirs).T
+        then: dict[str, dict] = {name: {} for name in arms[size]}
+        for name, seeds in then.items():
+            for seed, run in trained[name].items():
+                seeds[seed] = [evaluations(run, k)[at // EVERY - 1] for k in KS]
+        rows[f"{size} rollouts, after {at:,} steps"] = minus(then, *arms[size])
     leads("MaxRL minus GRPO, validation", pass_columns(KS), rows)
     many, few = (minus(both, *pair) for pair in arms.values())
     rows = {"128 rollouts, 900 steps": many, "32 rollouts, 1,500 steps": few}

@@ -37,7 +37,7 @@ class Around(Scripted):
         self.is_local_process_zero = lambda: process["is_local_main_process"]
         self.accelerator: Any = Scripted("trainer.accelerator", process)
         vars(self.accelerator)["state"] = self.accelerator
-        # None is called the best.
+        # No checkpoint is called the best.
         begin = dict(global_step=0, epoch=0.0, best_metric=None, best_model_checkpoint=None)
         self.state: Any = Scripted("trainer.state", process | begin | {"log_history": []})
         self.control: Any = Control("control", {"should_training_stop": False})

@@ -36,7 +36,7 @@ if (
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
     torch.cpu._is_avx512_bf16_supported = bool
 cli.end = sys.exit  # a script that a test runs in its own process
-LONG = "pretended distributed bench faults ends reward_faults macos trainer_scripts torture"
+LONG = "simulated distributed bench faults ends reward_faults macos trainer_scripts torture"
 
 
 def pytest_collection_modifyitems(items):

@@ -1,4 +1,4 @@
-"""The items of gpu_check.py that test_pretended.py leaves out, on a CPU at a tiny size."""
+"""The items of gpu_check.py that test_simulated.py leaves out, on a CPU at a tiny size."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from maxrl.run import command_line
 from tests import ROOT
 from tests.bench import bench_turns
 from tests.gpu import gpu_check
-from tests.gpu.pretended import settings
+from tests.gpu.simulated import settings
 
 
 @pytest.mark.parametrize("item", settings.PROFILED)
@@ -37,7 +37,7 @@ def typed(tmp_path):
 
 
 def test_the_first_hour(typed):
-    """Every item is one that these tests run, on the pretended device or here; train.py takes what
+    """Every item is one that these tests run, on the simulated device or here; train.py takes what
     it is given on several GPUs."""
     items = [name for words in typed if "--only" in words for name in words[6:]]
     known = [*settings.ITEMS, *(item.__name__ for item in settings.PROFILED)]

@@ -1,6 +1,6 @@
-"""A pretended CUDA device for torch's CPU build: the control flow of a GPU run, without a GPU.
+"""A simulated CUDA device for torch's CPU build: the control flow of a GPU run, without a GPU.
 
-    python -m tests.gpu.pretended.cuda [--limit GIB] [--report FILE] train.py RECIPE --device cuda
+    python -m tests.gpu.simulated.cuda [--limit GIB] [--report FILE] train.py RECIPE --device cuda
 
 or, before any other use of torch, `cuda.install()`. Tensors of the device have the real dispatch
 key, storage and device of CUDA, and their bytes lie in host memory: a boxed fallback for the key
@@ -57,7 +57,7 @@ EVENTS: collections.Counter = collections.Counter()  # (kind, operation, line of
 NOTED: list = []  # who else is told of an event: note(kind, operation, frame)
 SYNC = {"mode": "default"}  # of torch.cuda.set_sync_debug_mode; "warn" warns as on a GPU
 USED = {"device": False}  # whether the device has been set, as is_initialized() tells
-HERE = ("/torch/", "/tests/gpu/pretended/")
+HERE = ("/torch/", "/tests/gpu/simulated/")
 SHAPES = """nonzero masked_select _unique2 unique_dim unique_consecutive unique_dim_consecutive
     bincount equal"""
 # What raises under torch.use_deterministic_algorithms(True), by torch's documentation.
@@ -79,7 +79,7 @@ def event(kind: str, operation: str):
             warnings.warn_explicit(said, UserWarning, frame.f_code.co_filename, frame.f_lineno)
         where = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
     if kind in ("item", "shape", "to host"):
-        torch.ops.pretended.host_waits()
+        torch.ops.simulated.host_waits()
     operation = operation.removeprefix("aten::")
     EVENTS[kind, operation, where] += 1
     for note in NOTED:
@@ -112,12 +112,12 @@ def tables() -> dict[str, list[str]]:
 def missing() -> str:
     """Return what a machine lacks to build the device, or ""."""
     if sys.platform != "linux":
-        return "the pretended device is made for Linux"
+        return "the simulated device is made for Linux"
     for tool in (os.environ.get("CXX", "c++"), "ninja"):
         if not shutil.which(tool):
-            return f"no {tool} to build the pretended device"
+            return f"no {tool} to build the simulated device"
     header = Path(sysconfig.get_path("include"), "Python.h")
-    return "" if header.exists() else f"no {header} to build the pretended device"
+    return "" if header.exists() else f"no {header} to build the simulated device"
 
 
 def build() -> Path:
@@ -125,7 +125,7 @@ def build() -> Path:
     from torch.utils import cpp_extension
 
     version = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:12]
-    name = f"pretended_cuda_{version}"
+    name = f"simulated_cuda_{version}"
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
     folder = Path(root, name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,10 +146,10 @@ class Event:
         pass
 
     def record(self, stream=None):
-        torch.ops.pretended.record_event(id(self), (stream or Stream.current).stream_id)
+        torch.ops.simulated.record_event(id(self), (stream or Stream.current).stream_id)
 
     def wait(self, stream=None):
-        torch.ops.pretended.wait_event((stream or Stream.current).stream_id, id(self))
+        torch.ops.simulated.wait_event((stream or Stream.current).stream_id, id(self))
 
     def query(self):
         return True
@@ -174,7 +174,7 @@ class Stream:
         Stream.made += 1
 
     def wait_stream(self, other):
-        torch.ops.pretended.wait_for(self.stream_id, other.stream_id)
+        torch.ops.simulated.wait_for(self.stream_id, other.stream_id)
 
     def wait_event(self, event):
         event.wait(self)
@@ -203,7 +203,7 @@ def stream(chosen):
 
 def set_stream(chosen):
     Stream.current = chosen
-    torch.ops.pretended.set_stream(chosen.stream_id)
+    torch.ops.simulated.set_stream(chosen.stream_id)
 
 
 class MemPool:
@@ -216,25 +216,25 @@ class MemPool:
         MemPool.made += 1
         CUDAGraph.counts["pools"] += 1
         self.id = (0, MemPool.made)
-        torch.ops.pretended.hold_pool(self.id[1], 1, False)
+        torch.ops.simulated.hold_pool(self.id[1], 1, False)
 
     def __del__(self):
         if sys is not None and not sys.is_finalizing():
-            torch.ops.pretended.hold_pool(self.id[1], -1, self.empties)
+            torch.ops.simulated.hold_pool(self.id[1], -1, self.empties)
 
 
 def in_pools() -> int:
     """Bytes that are reserved for pools."""
-    return torch.ops.pretended.numbers()[4]
+    return torch.ops.simulated.numbers()[4]
 
 
 @contextlib.contextmanager
 def use_mem_pool(pool, device=None):
-    torch.ops.pretended.use_pool(pool.id[1])
+    torch.ops.simulated.use_pool(pool.id[1])
     try:
         yield
     finally:
-        torch.ops.pretended.use_pool(0)
+        torch.ops.simulated.use_pool(0)
 
 
 class CUDAGraph:
@@ -253,15 +253,15 @@ class CUDAGraph:
             pool = MemPool().id
         self.memory = pool
         self.mode = capture_error_mode
-        torch.ops.pretended.hold_pool(pool[1], 1, False)
-        torch.ops.pretended.use_pool(pool[1])
-        torch.ops.pretended.begin(id(self))
+        torch.ops.simulated.hold_pool(pool[1], 1, False)
+        torch.ops.simulated.use_pool(pool[1])
+        torch.ops.simulated.begin(id(self))
         self.counts["captures"] += 1
         self.counts["grown"] -= in_pools()
 
     def capture_end(self):
-        torch.ops.pretended.end()
-        torch.ops.pretended.use_pool(0)
+        torch.ops.simulated.end()
+        torch.ops.simulated.use_pool(0)
         self.counts["grown"] += in_pools()
         # The thread of NCCL that looks at events is one that always runs.
         if self.mode == "global":
@@ -271,7 +271,7 @@ class CUDAGraph:
     def replay(self):
         if not self.recorded:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        torch.ops.pretended.replay(id(self))
+        torch.ops.simulated.replay(id(self))
         self.counts["replays"] += 1
 
     def pool(self):
@@ -279,10 +279,10 @@ class CUDAGraph:
 
     def reset(self):
         if sys is not None and not sys.is_finalizing():
-            torch.ops.pretended.forget(id(self))
+            torch.ops.simulated.forget(id(self))
             if self.memory:
                 # Free from now on, but given back by a later allocation or empty_cache() alone.
-                torch.ops.pretended.hold_pool(self.memory[1], -1, False)
+                torch.ops.simulated.hold_pool(self.memory[1], -1, False)
                 self.memory = None
 
     __del__ = reset
@@ -292,9 +292,9 @@ def install(limit_gib: float = 0.0):
     """Make `cuda` a device of this process, before any other use of torch."""
     if Stream.default:
         return
-    sys.modules["pretended_cuda"] = sys.modules[__name__]  # what the C++ calls
+    sys.modules["simulated_cuda"] = sys.modules[__name__]  # what the C++ calls
     torch.ops.load_library(build())
-    device = torch.ops.pretended
+    device = torch.ops.simulated
     device.hook()
     chosen = {"shapes": SHAPES.split(), "random": RANDOM.split()}
     for kind, names in (tables() | chosen).items():
@@ -302,7 +302,7 @@ def install(limit_gib: float = 0.0):
     device.reset(int(limit_gib * 2**30))
     total = int(limit_gib * 2**30) or 80 * 2**30
     about = types.SimpleNamespace(
-        name="pretended", total_memory=total, major=9, minor=0, multi_processor_count=132
+        name="simulated", total_memory=total, major=9, minor=0, multi_processor_count=132
     )
     Stream.current = Stream.default = Stream()
 

@@ -1,4 +1,4 @@
-"""What calls of a model multiply under bfloat16 autocast on the pretended device, by family, and
+"""What calls of a model multiply under bfloat16 autocast on the simulated device, by family, and
 which kernel of attention a GPU would take.
 """
 
@@ -11,7 +11,7 @@ from maxrl.learning.packing import micro_batches
 from maxrl.learning.policy import TokenLogProbs
 from maxrl.sampling.sampler import decode_step, noise, prefill
 from tests.bench.bench_turns import whole_biases
-from tests.gpu.pretended import cuda
+from tests.gpu.simulated import cuda
 from tests.helpers import tiny
 
 FAMILIES = ("qwen2", "llama", "qwen3")

@@ -32,7 +32,7 @@ void own() { TORCH_CHECK(getpid() == owner, "Cannot re-initialize CUDA in forked
 void event(const char* kind, const std::string& name) {
   TORCH_CHECK(!capturing, "CUDA error: operation not permitted when stream is capturing: ", kind, " ", name);
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* module = PyImport_ImportModule("pretended_cuda");
+  PyObject* module = PyImport_ImportModule("simulated_cuda");
   PyObject* done = module ? PyObject_CallMethod(module, "event", "ss", kind, name.c_str()) : nullptr;
   if (!done) PyErr_Print();
   Py_XDECREF(done); Py_XDECREF(module);
@@ -373,7 +373,7 @@ void hook() {
   new ((void*)&at::detail::getCUDAHooks()) CUDAHooks(CUDAHooksArgs{});
 }
 } // namespace
-TORCH_LIBRARY(pretended, m) {
+TORCH_LIBRARY(simulated, m) {
   m.def("hook", hook);
   m.def("host", host_of); m.def("resize_storage", resize_storage); m.def("numbers", numbers); m.def("reset", reset);
   m.def("empty_cache", empty_cache); m.def("hold_pool", hold_pool); m.def("use_pool", use_pool);

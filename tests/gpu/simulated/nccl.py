@@ -1,4 +1,4 @@
-"""A pretended NCCL for the device of cuda.py: it takes contiguous tensors of the device alone.
+"""A simulated NCCL for the device of cuda.py: it takes contiguous tensors of the device alone.
 
     cuda.install(); nccl.install()
 
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.futures import Future
 
-from tests.gpu.pretended import cuda
+from tests.gpu.simulated import cuda
 
 MINUTE = timedelta(minutes=1)
 ALL_REDUCE, BROADCAST = dist.AllreduceOptions(), dist.BroadcastOptions()
@@ -48,7 +48,7 @@ class Group(dist.ProcessGroup):
         return [torch.device("cuda")]
 
     def getBackendName(self):
-        return "pretended"
+        return "simulated"
 
     @property
     def pg_name(self):
@@ -84,7 +84,7 @@ class Group(dist.ProcessGroup):
                 raise RuntimeError(f"No backend type associated with device type {where} ({name})")
             if not tensor.is_contiguous() or tensor.is_sparse:
                 raise ValueError(f"Tensors must be contiguous ({name})")
-        return [torch.ops.pretended.host(tensor) for tensor in tensors]
+        return [torch.ops.simulated.host(tensor) for tensor in tensors]
 
     def reduced(self, hosts, op):
         options = dist.AllreduceOptions()
@@ -151,12 +151,12 @@ class Group(dist.ProcessGroup):
 
 
 def install():
-    dist.Backend.register_backend("pretended", Group, devices=["cuda"])
+    dist.Backend.register_backend("simulated", Group, devices=["cuda"])
     start, name = dist.init_process_group, dist.get_backend
 
     def init_process_group(backend=None, *words, device_id=None, **options):
         if backend == "nccl":
-            backend = "cuda:pretended"
+            backend = "cuda:simulated"
             if device_id is not None and torch.device(device_id).type != "cuda":
                 raise ValueError(f"device_id {device_id} is no CUDA device")
         start(backend, *words, **options)
@@ -164,7 +164,7 @@ def install():
 
     def get_backend(group=None):
         found = name(group)
-        return "nccl" if "pretended" in found else found
+        return "nccl" if "simulated" in found else found
 
     torch.cuda.nccl.version = lambda: (2, 28, 0)
     # DDP's statistics need a timer of the device.

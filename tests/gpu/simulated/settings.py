@@ -1,6 +1,6 @@
-"""Runs of the scripts on the CPU and on the pretended device, for test_pretended.py.
+"""Runs of the scripts on the CPU and on the simulated device, for test_simulated.py.
 
-    python -m tests.gpu.pretended.settings      # under torchrun: those of two ranks
+    python -m tests.gpu.simulated.settings      # under torchrun: those of two ranks
 
 A device cannot be taken back, so that all of it is in one process. It works in the current
 directory and prints what was seen in each setting, as JSON; the runs of a setting are in its folder
@@ -43,7 +43,7 @@ from maxrl.tasks.base import ImageBatch
 from results.images import glyphs
 from tests.bench import bench_turns
 from tests.gpu import gpu_check, parts
-from tests.gpu.pretended import cuda, low_precision, nccl, waits
+from tests.gpu.simulated import cuda, low_precision, nccl, waits
 from tests.helpers import tiny
 
 PEAKS: list[float] = []
@@ -197,7 +197,7 @@ def short_of_memory(name: str, words: str, share: float, cached: bool = False) -
     """
     lines = Path("graphs/cuda/metrics.jsonl").read_text().splitlines()
     limit = int(share * json.loads(lines[-1])["memory/peak_gb"] * 2**30)
-    torch.ops.pretended.reset(limit)
+    torch.ops.simulated.reset(limit)
     if cached:
         torch.empty(limit - torch.cuda.memory_reserved(), dtype=torch.uint8, device="cuda")
     said = io.StringIO()
@@ -207,7 +207,7 @@ def short_of_memory(name: str, words: str, share: float, cached: bool = False) -
             run(words, f"{name}/cuda", "cuda")
     except SystemExit as end:
         code = end.code
-    torch.ops.pretended.reset(0)
+    torch.ops.simulated.reset(0)
     return [code, said.getvalue()]
 
 
@@ -232,7 +232,7 @@ def images() -> Config:
     )
 
 
-def run(words: str, out: str, device: str, *more: str, recipe: str = "pretended"):
+def run(words: str, out: str, device: str, *more: str, recipe: str = "simulated"):
     """Train a recipe with these words."""
     train.main([recipe, *words.split(), "--device", device, "--out", out, *more])
 
@@ -403,7 +403,7 @@ def main():
     build.policy_from = policy_from
     build.initial = initial
     ImageBatch.pin_memory = pin_memory
-    RECIPES.update(pretended=recipe, images=images)
+    RECIPES.update(simulated=recipe, images=images)
     parts.run = command
     parts.WORK = Path("gpu_check")
     nccl.install()

@@ -1,4 +1,4 @@
-"""Runs on a pretended CUDA device equal those on the CPU: settings.py in a process of its own."""
+"""Runs on a simulated CUDA device equal those on the CPU: settings.py in a process of its own."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from maxrl.models import checkpoint
-from tests.gpu.pretended import cuda, settings, waits
-from tests.gpu.pretended.low_precision import FAMILIES, PROMPTS
+from tests.gpu.simulated import cuda, settings, waits
+from tests.gpu.simulated.low_precision import FAMILIES, PROMPTS
 from tests.helpers.runs import refused, timeless
 from tests.helpers.started import ended, start, torchrun
 
@@ -21,16 +21,16 @@ def folder(tmp_path_factory):
     """The runs of all settings, and seen.json."""
     if reason := cuda.missing():
         pytest.skip(reason)
-    out = tmp_path_factory.mktemp("pretended")
-    code, said = ended(start("-m", "tests.gpu.pretended.settings", cwd=out, env={"MAX_JOBS": "1"}))
+    out = tmp_path_factory.mktemp("simulated")
+    code, said = ended(start("-m", "tests.gpu.simulated.settings", cwd=out, env={"MAX_JOBS": "1"}))
     assert code == 0, said
     return out
 
 
 @pytest.fixture(scope="module")
 def ranks(folder):
-    """What two ranks have seen on the pretended NCCL."""
-    code, said = ended(torchrun("-m", "tests.gpu.pretended.settings", cwd=folder))
+    """What two ranks have seen on the simulated NCCL."""
+    code, said = ended(torchrun("-m", "tests.gpu.simulated.settings", cwd=folder))
     assert code == 0, said
     return [json.loads((folder / f"seen{rank}.json").read_text()) for rank in (0, 1)]
 

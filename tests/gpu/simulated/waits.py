@@ -1,4 +1,4 @@
-"""Where the host waits for the pretended device, and what ranks send, by part of a step and line.
+"""Where the host waits for the simulated device, and what ranks send, by part of a step and line.
 
 install()      before the runs
 taken()        what was counted since the last time: {"calls": {part: calls}, "events": [...]}
@@ -14,7 +14,7 @@ from maxrl.run.directory import Run
 from maxrl.run.logger import Logger
 from maxrl.sampling import sampler
 from maxrl.sampling.cuda import Late
-from tests.gpu.pretended import cuda
+from tests.gpu.simulated import cuda
 
 # Of each part the functions that are it; calls of the first one are counted.
 PARTS = {

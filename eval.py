@@ -42,8 +42,7 @@ from maxrl.system import distributed, files
 from maxrl.system.arguments import check_least, parse, runs_named
 from maxrl.system.errors import UsageError, blaming, refusing
 from maxrl.system.totals import Totals
-from maxrl.tasks import Task, example_of
-from maxrl.tasks.base import is_success
+from maxrl.tasks.base import Task, example_of, is_success
 from maxrl.tasks.rewards import Judge, count_faults
 
 

@@ -40,7 +40,7 @@ from maxrl.run.logger import Logger
 from maxrl.sampling.rollouts import with_verdict
 from maxrl.system import distributed, sharding
 from maxrl.system.totals import Metrics, Totals
-from maxrl.tasks import Task
+from maxrl.tasks.base import Task
 from maxrl.tasks.rewards import Judge
 
 

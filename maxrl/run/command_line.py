@@ -15,7 +15,7 @@ from maxrl.run.trl.options import FIELDS, WHY_NOT
 from maxrl.system.arguments import Parser, dashed, guess, typed
 from maxrl.system.errors import UsageError
 from maxrl.system.user_code import same_code
-from maxrl.tasks import TASKS, takes_text, usual_options
+from maxrl.tasks.registry import TASKS, takes_text, usual_options
 
 # The first field of each group of --help.
 GROUPS = {

@@ -17,8 +17,8 @@ from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
 from maxrl.system.errors import UsageError
 from maxrl.system.user_code import same_code
-from maxrl.tasks import Task, usual_options
-from maxrl.tasks.base import NoSplit
+from maxrl.tasks.base import NoSplit, Task
+from maxrl.tasks.registry import usual_options
 from maxrl.tasks.rewards import Judge, probe
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.

@@ -25,9 +25,9 @@ from maxrl.system import distributed
 from maxrl.system.arguments import dashed, typed
 from maxrl.system.errors import UsageError, refusing
 from maxrl.system.files import read_json
-from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, Task, example_of
 from maxrl.tasks.ready import check_references
+from maxrl.tasks.registry import load_task
 from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 
 

@@ -17,11 +17,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from maxrl.system.errors import UsageError, one_line
 
-MEMORY = 1 << 30  # bytes of address space of a process
+MEMORY = 1 << 30  # bytes of address space for the work, beside what a new process has
 STARTING = 60.0  # seconds of CPU time for the first request, which imports the libraries
 WAIT = 300.0  # seconds on the clock, far more than the CPU time, for a process that stands still
 
@@ -161,7 +162,10 @@ def serve(work: Callable):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        # Libraries that were imported may hold several GiB of it already, without using them.
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     # What a library prints is not an answer.
     answers = sys.stdout
     sys.stdout = sys.stderr

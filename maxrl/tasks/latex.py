@@ -5,14 +5,25 @@ interrupt a long operation in C. Here it runs without that limit, in a process t
 """
 
 import re
+import resource
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from maxrl.tasks.answers import SEVERAL, read_number, unnamed, words
+from maxrl.tasks.answers import SEVERAL, read_number
+from maxrl.tasks.references import unnamed, words
 
 BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
+# Between values and around them.
+AND = re.compile(r"[,;\s]*(?:[,;]|\\text\s*\{\s*and\s*\}|\band\b)[,;\s]*")
+AROUND = re.compile(r"(?:\\left\s*)?\((.*?)(?:\\right\s*)?\)", re.DOTALL)
+NAMED = re.compile(r"([A-Za-z]\w*|[A-Za-z]_\{\w+\}|\\[A-Za-z]+)\s*=([^=<>]+)")
+# \frac\pi2 and \sqrt\pi, of which math-verify takes the backslash alone.
+GREEK = r"(\\(?:pi|alpha|beta|gamma|theta|lambda|phi|varphi|omega)(?![A-Za-z]))"
+FIRST = re.compile(rf"(\\(?:[dtc]?frac|sqrt))\s*{GREEK}")
+SECOND = re.compile(rf"(\\[dtc]?frac\s*(?:[0-9]|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))\s*{GREEK}")
+LARGE = 1 << 18  # KiB
 
 
 def work(verdict: str, *texts: str) -> bool:
@@ -22,7 +33,14 @@ def work(verdict: str, *texts: str) -> bool:
         "published": published,
         "readable": readable,
     }
-    return verdicts[verdict](*texts)
+    try:
+        return verdicts[verdict](*texts)
+    finally:
+        # What sympy keeps, such as 2^{60000000}, would take the memory of later requests.
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > LARGE:
+            from sympy.core.cache import clear_cache
+
+            clear_cache()
 
 
 def boxed(box: str, answer: str) -> bool:
@@ -40,6 +58,8 @@ def boxed(box: str, answer: str) -> bool:
     if all(len(ratio) > 2 and all(ratio) for ratio in ratios):
         gold, other = ratios
         return [part / gold[0] for part in gold] == [part / other[0] for part in other]
+    if values := by_name(answer, box):
+        return all(boxed(*pair) for pair in values)
     bases = [BASE.findall(text) for text in texts]
     before = "" if "=" in box else unnamed(answer)
     if bases[0] != bases[1] or before and not SEVERAL.search(before):
@@ -48,6 +68,38 @@ def boxed(box: str, answer: str) -> bool:
     compare = math_verify.grader.sympy_numeric_eq
     with patch.object(math_verify.grader, "sympy_numeric_eq", partial(equal, compare)):
         return bool(math_verify.verify(*sides, timeout_seconds=None))
+
+
+def by_name(answer: str, box: str) -> list[tuple[str, str]]:
+    """Return the values of a box beside those of an answer in several unknowns, x = 3, y = 4.
+
+    Without names those of the box are in the answer's order. math-verify compares them as a set.
+    Empty if these are no such texts.
+    """
+    gold = named(answer)
+    if len(gold) < 2:
+        return []
+    found = named(box)
+    before, _, after = box.rpartition("=")
+    if not found:
+        names, values = (AND.split(inside(side)) for side in (before, after))
+        found = dict(zip(names if before.strip() else gold, values))
+        if len(values) != len(gold):
+            return []
+    return [(found[name], gold[name]) for name in gold] if found.keys() == gold.keys() else []
+
+
+def named(text: str) -> dict[str, str]:
+    """Return {name: value} of a text that says no more than name = value, several times."""
+    pairs = [NAMED.fullmatch(part) for part in AND.split(inside(text))]
+    found = {pair[1]: pair[2].strip() for pair in pairs if pair}
+    return found if len(found) == len(pairs) else {}
+
+
+def inside(text: str) -> str:
+    """Return a text without brackets around it."""
+    around = AROUND.fullmatch(text.strip())
+    return (around[1] if around else text).strip()
 
 
 def equal(compare: Callable, gold: Any, value: Any, *precision: int, **named: int) -> bool:
@@ -78,6 +130,7 @@ def readable(answer: str) -> bool:
 def parse_box(text: str, **mode: str) -> list:
     import math_verify
 
+    text = SECOND.sub(r"\1{\2}", FIRST.sub(r"\1{\2}", text))
     # The box as a whole counts or nothing, never some formula within an unreadable one.
     mode["extraction_mode"] = "first_match"
     latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from maxrl.system import distributed
 from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError
-from maxrl.tasks.answers import answer_in
 from maxrl.tasks.base import Task
+from maxrl.tasks.references import answer_in
 from maxrl.tasks.rows import reference
 from maxrl.tasks.verifiers import (
     readable_batch,

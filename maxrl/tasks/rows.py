@@ -11,7 +11,8 @@ from typing import Any
 
 from maxrl.system.files import DataError, checksum
 from maxrl.system.tables import NOTHING, as_text, read_table
-from maxrl.tasks.answers import answer_in, last_boxed
+from maxrl.tasks.answers import last_boxed
+from maxrl.tasks.references import answer_in
 from maxrl.tasks.splits import data_files
 
 # What tasks, TRL and data sets on the hub call one column.

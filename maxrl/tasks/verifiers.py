@@ -21,14 +21,12 @@ from maxrl.tasks.answers import (
     POWERS,
     STYLES,
     UNSEEN,
-    answer_in,
     last_boxed,
-    number_in,
     plainly,
     read_number,
-    result,
     rewritten,
 )
+from maxrl.tasks.references import answer_in, number_in, result
 
 
 def final_number(response: str) -> Fraction | None:

@@ -23,7 +23,7 @@ from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.rollouts import Rollouts
-from maxrl.tasks import Example
+from maxrl.tasks.base import Example
 
 VOCABULARY = ("a", "b", "c", "d", "end")
 END = VOCABULARY.index("end")

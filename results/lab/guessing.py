@@ -18,7 +18,7 @@ import numpy as np
 from data.maze import prepare as mazes
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import write_text
-from maxrl.tasks import Task
+from maxrl.tasks.base import Task
 from maxrl.tasks.countdown import Countdown
 from maxrl.tasks.maze import Maze
 from results.lab.data import read_json

@@ -17,7 +17,7 @@ import numpy as np
 
 from maxrl.learning.config import Config
 from maxrl.run.recipes.laptop import LAPTOP_RL, after, maze9_laptop_sft
-from maxrl.tasks import Example, Task
+from maxrl.tasks.base import Example, Task
 
 FILE = "results/texts/tasks.py"
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")

@@ -1,6 +1,6 @@
 """References with a number in them that is not their value."""
 
-from maxrl.tasks.answers import answer_in
+from maxrl.tasks.references import answer_in
 from maxrl.tasks.verifiers import verify_number
 from tests.helpers.tables import each
 

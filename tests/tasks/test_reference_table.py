@@ -11,8 +11,9 @@ import re
 import pytest
 
 from maxrl.tasks import load_task
-from maxrl.tasks.answers import answer_in, read_number
+from maxrl.tasks.answers import read_number
 from maxrl.tasks.ready import READY, check_references
+from maxrl.tasks.references import answer_in
 from maxrl.tasks.verifiers import readable_batch, verify_math_batch, verify_number
 from tests.helpers.tables import put
 from tests.helpers.verdict_tables import TABLES, boxed

@@ -17,10 +17,10 @@ from maxrl.system.errors import UsageError
 from maxrl.system.files import DataError
 from maxrl.system.tables import as_text
 from maxrl.tasks import load_task, ready
-from maxrl.tasks.answers import answer_in
 from maxrl.tasks.base import FilteredTask
 from maxrl.tasks.prompts import Prompts
 from maxrl.tasks.ready import READY, check_references
+from maxrl.tasks.references import answer_in
 from maxrl.tasks.verifiers import verify_math_batch, verify_number
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import each, put, rows

@@ -120,6 +120,23 @@ def test_unanswered(what, pool, monkeypatch):
     assert pool.ask(20.0, "next", 2) == ["next", 2]
 
 
+def test_the_memory_of_libraries_is_not_that_of_the_work(pool):
+    """A CUDA build of torch maps more than the limit when it is imported."""
+    pool = pool("import mmap\nlarge = mmap.mmap(-1, 3 << 30, prot=mmap.PROT_READ)\n" + WORK)
+    assert pool.ask(20.0, "next") == ["next"]
+    with pytest.raises(SandboxError, match="MemoryError"):
+        pool.ask(20.0, "memory")
+
+
+def test_the_worker_of_math_verify_imports_no_torch():
+    pytest.importorskip("math_verify")
+    worker = sandbox.Worker("maxrl.tasks.latex")
+    assert worker.ask(60.0, "boxed", "1/2", "0.5")
+    mapped = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    worker.end()
+    assert "libtorch" not in mapped and "_multiarray" not in mapped
+
+
 def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
     """A request of 500,000 characters is more than a socket holds: sending it does not wait for
     ever either."""

@@ -54,9 +54,9 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
     if len(groups) > 1:
         texts = []
         for name, (rollouts, rewards) in zip(names, groups):
-            right = is_success(rewards)
-            count = f"{name}: {int(right.sum())} of {len(right)} are right"
-            texts.append(f"{count}\n{response(rollouts, rewards, 0, show)}")
+            right, judged = counts(rewards)
+            heading = f"{name}: {right} of {judged} are right"
+            texts.append(f"{heading}\n{response(rollouts, rewards, 0, show)}")
         return texts
     rollouts, rewards = groups[0]
     return [response(rollouts, rewards, i, show) for i in best_and_worst(rewards)]
@@ -67,7 +67,13 @@ def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]
     text = show(rollouts.text(0, i))
     if ((rewards == 0) | (rewards == 1)).all():
         return text
-    return f"reward {rewards[i]:g}\n{text}"
+    reward = f"reward {rewards[i]:g}" if rewards[i].isfinite() else "no verdict"
+    return f"{reward}\n{text}"
+
+
+def counts(rewards: torch.Tensor) -> tuple[int, int]:
+    """Return how many of a prompt's rollouts are right, and how many have a verdict."""
+    return int(is_success(rewards).sum()), int(rewards.isfinite().sum())
 
 
 @torch.no_grad()
@@ -93,12 +99,13 @@ def main(arguments: list[str]):
                 examples, args.samples, indices=[index], seed=cfg.seed, **drawn
             )
             groups.append((rollouts, judge(examples, rollouts).cpu()[0]))
-        counts = [int(is_success(rewards).sum()) for _, rewards in groups]
-        if args.both and not any(0 < count < args.samples for count in counts):
+        found = [counts(rewards) for _, rewards in groups]
+        if args.both and not any(0 < right < judged for right, judged in found):
             continue
         heading = f"prompt {index}"
         if len(groups) == 1:
-            heading += f": {counts[0]} of {args.samples} rollouts are right"
+            right, judged = found[0]
+            heading += f": {right} of {judged} rollouts are right"
         print(heading)
         texts = columns(args.checkpoints, groups, lambda text: task.show(text, task[index]))
         print(side_by_side(texts), end="\n\n")

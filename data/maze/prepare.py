@@ -115,12 +115,13 @@ def main(words: list[str] | None = None) -> None:
     if args.source:
         rows = mazes_of(args.source, args.size)
         origin = {"source": checksum(args.source)}
-        args.train = len(rows) - args.test - args.validation
-        if args.train < 0:
+        left = len(rows) - args.test - args.validation
+        if left < (args.train or 0):
             raise UsageError(
-                f"{args.source} has {len(rows)} mazes: lower --test {args.test} or --validation "
-                f"{args.validation}"
+                f"{args.source} has {len(rows)} mazes: lower --test {args.test}, --validation "
+                f"{args.validation} or --train"
             )
+        args.train = args.train or left
     elif not args.train:
         # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
         args.train = 70_000 if args.size == 9 else 1_000_000
@@ -129,7 +130,10 @@ def main(words: list[str] | None = None) -> None:
     total = sum(counts.values())
 
     def write(new: Path) -> None:
-        mazes = rows if args.source else draw_mazes(args.size, total, args.seed, args.workers)
+        if args.source:
+            mazes = rows[:total]
+        else:
+            mazes = draw_mazes(args.size, total, args.seed, args.workers)
         ends = np.cumsum(list(counts.values()))
         for split, part in zip(counts, np.split(mazes, ends[:-1])):
             np.save(new / f"{split}.npy", part, allow_pickle=False)

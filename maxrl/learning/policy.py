@@ -213,8 +213,9 @@ class SequencePolicy:
             answers.append(torch.tensor(ids))
         prompts = self.encode_prompts(examples)
         # An answer may be longer than max_tokens, and must fit the model's positions as well.
+        for prompt, answer in zip(prompts, answers):
+            check_prompts(self.model, [prompt], len(answer))
         tokens, lengths = pad(answers, "cpu")  # (P_local, L), (P_local,)
-        check_prompts(self.model, prompts, tokens.shape[1])
         lengths = lengths[:, None]  # (P_local, 1)
         finished = torch.ones_like(lengths, dtype=torch.bool)
         return Rollouts(prompts, tokens[:, None], lengths, finished, self.tokenizer)

@@ -24,6 +24,8 @@ MODEL_FILES = (
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
 )
+# OWNER/NAME or OWNER/NAME/FOLDER; runs/NAME is a run not yet made.
+HUB_ID = re.compile(r"(?!runs/)[\w-][\w.-]{,95}(/[\w.-]{1,96}){1,2}")
 PART = 2**16  # bytes
 
 
@@ -33,6 +35,7 @@ def find(path: str | Path) -> Path:
     That is the directory itself, the newest checkpoint of a run directory, or the local copy of a
     checkpoint on the hub. FileNotFoundError if there is none.
     """
+    local = HUB_ID.fullmatch(str(path)) and not on_hub(path)
     path = download(str(path)) if on_hub(path) else Path(path)
     found = path
     # os.path takes names of any length, which other people's files may hold.
@@ -43,25 +46,25 @@ def find(path: str | Path) -> Path:
             found = path / name
     if any(os.path.isfile(found / name) for name in ("config.json", "adapter_config.json")):
         return found
+    hint = f"; as {path.parts[0]} is here, it was not looked for on the hub" if local else ""
     raise FileNotFoundError(
-        f"{path} is neither a checkpoint (no config.json) nor a run directory with one"
+        f"{path} is neither a checkpoint (no config.json) nor a run directory with one{hint}"
     )
 
 
 def on_hub(path: str | Path) -> bool:
-    """Tell whether `path` reads OWNER/NAME or OWNER/NAME/FOLDER and is no path here; runs/NAME is a
-    run not yet made.
-    """
+    """Tell whether `path` reads as HUB_ID and its first part is no path here."""
     name = str(path)
-    return (
-        re.fullmatch(r"(?!runs/)[\w-][\w.-]{,95}(/[\w.-]{1,96}){1,2}", name) is not None
-        and not Path(Path(name).parts[0]).exists()
-    )
+    return HUB_ID.fullmatch(name) is not None and not Path(Path(name).parts[0]).exists()
 
 
 def base_name(path: str | Path) -> str:
-    """Return how an adapter names its base model: by hub id, or by the checkpoint's full path."""
-    return str(path) if on_hub(path) else str(find(path).resolve())
+    """Return how an adapter names its base model: by hub id, or by the checkpoint's full path.
+
+    PEFT takes no OWNER/NAME/FOLDER.
+    """
+    by_id = on_hub(path) and str(path).count("/") == 1
+    return str(path) if by_id else str(find(path).resolve())
 
 
 def download(

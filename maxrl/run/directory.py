@@ -298,7 +298,8 @@ class Run:
 
     def count_skipped(self, step: int, stats: dict[str, float]):
         """Count consecutive steps without a finite gradient; UsageError after --max-skipped."""
-        self.skipped = self.skipped + 1 if stats["skipped_updates"] else 0
+        # It is the share of the step's updates.
+        self.skipped = self.skipped + 1 if stats["skipped_updates"] == 1 else 0
         if self.skipped == 1 and self.main:
             say(f"the gradient of step {step} is not finite: no update")
         if self.skipped >= self.cfg.max_skipped:

@@ -260,7 +260,9 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
     if cfg.epochs:
-        cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
+        # 1.1 epochs of 100 prompts, 10 a step, are 11 steps.
+        steps = round(cfg.epochs * len(task) / cfg.prompts, 9)
+        cfg = replace(cfg, steps=math.ceil(steps))
     if cfg.beta and Path(cfg.init).exists():
         # The reference stays this checkpoint where --init is a run that goes on.
         cfg = replace(cfg, init=str(checkpoint.find(cfg.init)))

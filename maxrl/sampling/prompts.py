@@ -30,8 +30,8 @@ def check_prompts(model: Transformer, prompts: Iterable[Sized], max_tokens: int)
     if longest + max_tokens > limit:
         raise PromptError(
             f"a prompt of {longest} tokens and a response of up to {max_tokens} "
-            f"exceed the model's {limit} positions: lower --max-response, "
-            "or leave out longer prompts with --max-prompt"
+            f"exceed the model's {limit} positions: lower --max-response (of demonstrations, "
+            "shorten the answer), or leave out longer prompts with --max-prompt"
         )
 
 

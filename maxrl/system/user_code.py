@@ -1,5 +1,6 @@
 """The user's own functions and classes, imported by name."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+
+import torch
 
 from maxrl.system.errors import FAULTS, UsageError
 from maxrl.system.files import checksum
@@ -84,10 +87,12 @@ def import_object(spec: str, option: str) -> Callable:
         raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
     used = True
     try:
-        if where.endswith(".py"):
-            module = execute(Path(where).resolve())
-        else:
-            module = importlib.import_module(where)
+        # A file may begin with os.chdir or torch.set_grad_enabled, meant for itself.
+        with contextlib.chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
+            if where.endswith(".py"):
+                module = execute(Path(where).resolve())
+            else:
+                module = importlib.import_module(where)
     except FAULTS as error:
         raise UsageError(
             f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"

@@ -191,13 +191,19 @@ class Rewards(CarefulJudge):
         P, N = rollouts.lengths.shape
         self.failed_calls = 0.0
         batch = batch_of(examples, rollouts)
-        results = [self.call(name, function, batch) for name, function in self.functions.items()]
+        calls = [self.call(name, function, batch) for name, function in self.functions.items()]
+        results = [[math.nan] * (P * N) if result is None else result for result in calls]
         # One (P, N) for each function, NaN without a verdict.
         values = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)
         weights = torch.tensor(self.weights, dtype=torch.float64)
         rewards = (weights[:, None, None] * values).nansum(0)  # (P, N)
-        # After a failed call there is no verdict at all.
-        judged = ~values[weights != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
+        # After a failed call of a function that counts there is no verdict at all.
+        failed = any(weight and result is None for weight, result in zip(self.weights, calls))
+        judged = ~values[weights != 0].isnan().all(0)  # (P, N)
+        if self.finished_only:
+            # A cut response gets 0, whatever the functions say of it.
+            judged |= ~rollouts.finished
+        judged &= not failed
         # A rollout by itself has nothing that it is better or worse than.
         least = N if self.no_verdict == "group" else min(2, N)
         judged &= judged.sum(1, keepdim=True) >= least
@@ -231,12 +237,12 @@ class Rewards(CarefulJudge):
             totals.mean(key, *counted.get(key, (0, 0)))
         return {name: mean for name, mean in totals.metrics().items() if not math.isnan(mean)}
 
-    def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
-        """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
+    def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float] | None:
+        """Return a number for each rollout, NaN for None; None if the call fails."""
         size = len(batch["completions"])
         taken = self.taken(name, function, batch)
 
-        def run() -> list[float]:
+        def run() -> list[float] | None:
             # Copies, because a function may write into what it gets.
             copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
             result = function(**copies)
@@ -245,7 +251,7 @@ class Rewards(CarefulJudge):
             return as_numbers(result, size)
 
         chat = any(isinstance(completion, list) for completion in batch["completions"])
-        return self.attempt(name, run, [math.nan] * size, lambda: batch, CHAT if chat else "")
+        return self.attempt(name, run, None, lambda: batch, CHAT if chat else "")
 
     def bind(self, task: Task):
         """UsageError, before any sampling, if a function needs a column that no example has."""

@@ -229,6 +229,23 @@ def test_an_update_that_is_not_finite_is_left_out(run, shell, monkeypatch):
         assert one == two != three
 
 
+def test_a_step_with_one_update_left_out_has_learned(run, shell, monkeypatch):
+    """Such steps do not end a run, however many there are in a row."""
+    backward = SequencePolicy.backward
+    calls = []
+
+    def spoiled(self, *arguments):
+        calls.append(1)
+        totals = backward(self, *arguments)
+        if len(calls) % 2 == 0:
+            spoil(self)
+        return totals
+
+    monkeypatch.setattr(SequencePolicy, "backward", spoiled)
+    shell(*run, "--steps", 3, "--out", "run", "--minibatches", 2, "--max-skipped", 2)
+    assert [row["skipped_updates"] for row in metrics("run")] == [0.5] * 3
+
+
 def test_the_count_of_such_steps_in_a_row_is_resumed(run, shell, monkeypatch):
     """Two before a checkpoint and one after it are three in a row; a loss counts as well."""
     backward = SequencePolicy.backward

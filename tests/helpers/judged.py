@@ -9,13 +9,14 @@ from maxrl.system.totals import Totals
 from maxrl.tasks import Example
 
 
-def judged(rewards, prompts, texts, columns=None, ids=None):
+def judged(rewards, prompts, texts, columns=None, ids=None, finished=None):
     """(rewards (P, N), statistics) of N texts for each prompt; columns {name: P values}."""
     examples = []
     for i, prompt in enumerate(prompts):
         examples.append(Example(prompt, "", {key: c[i] for key, c in (columns or {}).items()}))
     rollouts = SimpleNamespace(
         lengths=torch.zeros(len(texts), len(texts[0])),
+        finished=torch.tensor(finished or [[True] * len(row) for row in texts]),
         completion=lambda i, j: texts[i][j],
         response=lambda i, j: ids[i][j] if ids else [0],
     )

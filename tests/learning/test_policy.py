@@ -14,6 +14,7 @@ from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.hf_config import FAMILIES
 from maxrl.run.evaluation import judge_samples
 from maxrl.sampling import sampler
+from maxrl.sampling.prompts import PromptError
 from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.tensors import normal
@@ -98,6 +99,16 @@ def test_demonstrations_equal_cross_entropy(aggregation, divisor):
         logits = tiny.row_logits(model, prompt, answer)
         F.cross_entropy(logits, torch.tensor(answer), reduction="sum").backward()
     assert tiny.distance(gradient * divisor, tiny.grads(model)) < 1e-12
+
+
+def test_every_demonstration_must_fit_by_itself():
+    """A long prompt beside a long answer is none; 12 and 8 tokens are too many for 19 positions."""
+    model = tiny.model(max_position_embeddings=19)
+    policy = tiny.policy(model)
+    long, short = (" ".join(["UP"] * count) for count in (12, 1))
+    policy.demonstrate([Example(long, short), Example(short, long)])
+    with pytest.raises(PromptError, match="12 tokens and a response of up to 8 "):
+        policy.demonstrate([Example(long, " ".join(["UP"] * 7))])
 
 
 @pytest.mark.parametrize("rows", [1, 12, 4096])

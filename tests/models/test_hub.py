@@ -1,6 +1,7 @@
 """Models of the hub: fetched once, read again offline."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ def test_a_hub_id(tmp_path, monkeypatch):
         Checkpoint(tiny.model(torch.float32), TOKENIZER, [7, 2]),
         recipe={},
     )
+    shutil.copytree(tmp_path / "a", tmp_path / "a/b")
     asked = []
 
     def snapshot_download(name, **options):
@@ -42,9 +44,13 @@ def test_a_hub_id(tmp_path, monkeypatch):
     unwanted = ["pytorch_model.bin", "original/x.safetensors", "README.md", "code.py"]
     unwanted.append("consolidated.safetensors")
     assert list(filter_repo_objects(wanted + unwanted, **options)) == wanted
-    for local in ("a/b", "runs/maze17_sft", "./x/y", "../x", "x", "w/x/y/z", str(tmp_path / "x")):
+    assert hub_files.base_name("Org-1/some.model_2/b") == str(tmp_path / "a/b")
+    asked.pop()
+    for local in ("a/c", "runs/maze17_sft", "./x/y", "../x", "x", "w/x/y/z", str(tmp_path / "x")):
         with pytest.raises(FileNotFoundError, match="neither a checkpoint"):
             checkpoint.find(local)
+    with pytest.raises(FileNotFoundError, match="as a is here, it was not looked for on the hub"):
+        checkpoint.find("a/c")
     assert len(asked) == 1
 
 

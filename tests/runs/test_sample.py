@@ -67,6 +67,17 @@ def test_sample(warm, mazes, shell):
     assert "no prompt has right and wrong rollouts" in none
 
 
+def test_rollouts_without_a_verdict(dice, in_a_directory_of_its_own, shell):
+    """They are neither right nor wrong, as is their group, so --both does not show the prompt."""
+    none = "    return [1.0 if text[:2] == 'UP' else None for text in completions]"
+    Path("rewards.py").write_text(f"def up(completions):\n{none}\n")
+    ask = ("sample.py", dice, "--samples", 8, "--prompts", 3, "--max-response", 6)
+    ask += ("--task", "tests.helpers.tiny:Up", "--reward", "rewards.py:up")
+    said = passed(shell(*ask))
+    assert said.count("0 of 0 rollouts are right\nno verdict\n") == 3
+    assert "no prompt has right and wrong" in passed(shell(*ask, "--both"))
+
+
 def test_sample_of_two_models(warm, dice, mazes, shell):
     """Next to each other stand the first rollout of each, its verdict and its count."""
     few = ("--samples", 1, "--task", "maze", "--max-response", 20)

@@ -151,13 +151,16 @@ def test_help(shell):
     passed(shell("train.py"))
 
 
-def test_epochs():
+def test_epochs(monkeypatch):
     """Two passes over 96 prompts by 20 are 9.6 steps: ten, so that every prompt is seen twice."""
     cfg = replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
     task = load_task("maze", "train", **cfg.task_options)
     assert len(task) == 96
     assert setup.resolved(cfg, task, 1).steps == 10
     assert setup.resolved(replace(cfg, epochs=0.0), task, 1).steps == 60
+    # In floating point 1.1 * 100 / 10 is above 11.
+    monkeypatch.setattr(type(task), "__len__", lambda self: 100)
+    assert setup.resolved(replace(cfg, epochs=1.1, prompts=10), task, 1).steps == 11
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])

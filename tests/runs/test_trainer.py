@@ -1,6 +1,7 @@
 """MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import shutil
@@ -124,6 +125,14 @@ def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):
     assert len(ids[0]) == len(ids[1]) + 2, "the other template has no roles"
     weights = [trainer.model.state_dict() for trainer in (same, other)]
     torch.testing.assert_close(*weights, atol=0, rtol=0)
+    # Shards that the index calls otherwise are found as well.
+    shutil.copytree(tiny_chat, "sharded")
+    Path("sharded/model.safetensors").rename("sharded/weights-1.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights[0], "weights-1.safetensors")}
+    Path("sharded/model.safetensors.index.json").write_text(json.dumps(index))
+    args = MaxRLConfig("d", **SHORT)
+    sharded = MaxRLTrainer("sharded", digit, args, sums(), None, tokenizer)
+    torch.testing.assert_close(sharded.model.state_dict(), weights[0], atol=0, rtol=0)
     tokenizer.chat_template = None
     with pytest.raises(UsageError, match="chat template"):
         MaxRLTrainer(tiny_chat, digit, MaxRLConfig("c", **SHORT), sums(), None, tokenizer)

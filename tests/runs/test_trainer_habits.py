@@ -239,8 +239,11 @@ def test_what_scripts_do_after_the_training(new, tiny_chat):
     trainer = new()
     args = trainer.args
     assert not hasattr(args, "nonsense")
+    assert trainer.model.config.vocab_size
     trainer.train()
     trainer.accelerator.print("trained")
+    tokens = trainer.processing_class("1", return_tensors="pt")["input_ids"]
+    assert trainer.processing_class.decode(tokens[0], skip_special_tokens=True) == "1"
     trainer.accelerator.wait_for_everyone()
     trainer.end()
     trainer.model.generation_config.eos_token_id = 1

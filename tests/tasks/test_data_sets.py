@@ -1,5 +1,6 @@
 """Every data set appears whole or not at all, and never replaces another silently."""
 
+import json
 import os
 import signal
 
@@ -41,6 +42,24 @@ def test_another_set_is_not_replaced_silently(made, capsys):
     refused(run(capsys, *ARGS, made), "part of one")
     passed(run(capsys, *ARGS, made, "--overwrite"))
     assert content(made) == whole
+
+
+def test_some_mazes_of_a_file(made, tmp_path, capsys):
+    """--train is how many, and without it all that are left; test and validation are the same."""
+    rows = []
+    for split in ("test", "validation", "train"):
+        task = Maze(split, 7, made)
+        rows += [json.dumps({"prompt": task[i].prompt}) + "\n" for i in range(len(task))]
+    (tmp_path / "mazes.jsonl").write_text("".join(rows))
+    sizes = []
+    words = ("--size", 7, "--source", tmp_path / "mazes.jsonl", "--test", 2, "--validation", 1)
+    for more in ((), ("--train", 3)):
+        out = tmp_path / f"some{len(more)}"
+        passed(run(capsys, *words, *more, "--out", out))
+        sizes.append(len(Maze("train", 7, out)))
+        assert (out / "test.npy").read_bytes() == (tmp_path / "some0/test.npy").read_bytes()
+    assert sizes == [len(rows) - 3, 3]
+    refused(run(capsys, *words, "--train", len(rows), "--out", tmp_path / "more"), "--train")
 
 
 def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):

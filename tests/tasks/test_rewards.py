@@ -307,6 +307,19 @@ def test_a_file_that_was_edited_is_read_again(monkeypatch, tmp_path):
         assert set(rewarded(["mine.py:f"])[0].flatten().tolist()) == {value}
 
 
+def test_what_a_file_sets_at_its_top_is_not_of_the_run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("deep").mkdir()
+    text = "import os, torch\nos.chdir('deep')\ntorch.set_grad_enabled(False)\n"
+    Path("mine.py").write_text(text + "def f(completions):\n    return [1.0] * len(completions)\n")
+    user_code.import_object("mine.py:f", "--reward")
+    try:
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    assert Path.cwd() == tmp_path
+
+
 def test_addresses_of_one_thing(monkeypatch, tmp_path):
     """However the path of a file is written; one that can be no path here is only compared."""
     monkeypatch.chdir(tmp_path)
@@ -315,6 +328,34 @@ def test_addresses_of_one_thing(monkeypatch, tmp_path):
     for other in ("mine.py:g", "mine:f", "maze", "a\0.py:g"):
         assert not user_code.same_code("mine.py:f", other)
     assert user_code.same_code("a\0.py:f", "a\0.py:f")
+
+
+def test_a_failure_of_weight_0_is_only_counted(tmp_path):
+    """No verdict is taken from it; one of a function that counts leaves out the whole call."""
+
+    def raises(completions):
+        raise ValueError
+
+    for weights, known in (([1.0, 0.0], 6), ([1.0, 1.0], 0)):
+        judge = Rewards([length, raises], weights, "drop", directory=tmp_path)
+        with pytest.warns(UserWarning, match="raises"):
+            rewards, stats = judged(judge, PROMPTS, TEXTS)
+        assert rewards.isfinite().sum() == known
+        assert left_out(stats) == (6 - known, (6 - known) / 3, 1)
+
+
+def test_a_cut_response_without_a_verdict():
+    """Its reward is 0 with zero_reward_at_limit, so its group stays."""
+
+    def never(completions):
+        return [None if i in (1, 2) else 1.0 for i in range(len(completions))]
+
+    judge = Rewards([never])
+    judge.finished_only = True
+    finished = [[True, False, True], [False, True, True]]
+    rewards, stats = judged(judge, PROMPTS, TEXTS, finished=finished)
+    assert rewards[0].isnan().all() and rewards[1].tolist() == [0, 1, 1]
+    assert left_out(stats) == (3, 1, 0)
 
 
 def test_a_function_in_a_notebook():

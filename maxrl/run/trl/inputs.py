@@ -117,9 +117,10 @@ def fill(new: Path, model: Any, tokenizer: Any):
         tokenizer.save_pretrained(new)
     if isinstance(model, str | Path):
         source = hub_files.find(model)
-        for pattern in hub_files.MODEL_FILES:
-            for file in source.glob(pattern):
-                (new / file.name).symlink_to(file.resolve())
+        found = {file for pattern in hub_files.MODEL_FILES for file in source.glob(pattern)}
+        # An index may name its shards otherwise.
+        for file in found | {*filter(Path.exists, hub_files.weight_files(source))}:
+            (new / file.name).symlink_to(file.resolve())
     else:
         model.save_pretrained(new)
 

@@ -3,6 +3,7 @@
 There is no second loop: train() calls that of train.py, in the run directory `output_dir`.
 """
 
+import contextlib
 import json
 import multiprocessing
 import threading
@@ -160,7 +161,7 @@ class MaxRLTrainer(Around):
             return self.given
         with refusing("trainer.model needs transformers: ", ImportError):
             from transformers import AutoModelForCausalLM
-        return AutoModelForCausalLM.from_pretrained(self.newest() or self.cfg.init)
+        return AutoModelForCausalLM.from_pretrained(self.newest() or checkpoint.find(self.cfg.init))
 
     def newest(self) -> Path | None:
         """Return the newest checkpoint of the run, if there is one."""
@@ -168,8 +169,15 @@ class MaxRLTrainer(Around):
 
     @property
     def processing_class(self) -> Any:
-        """The tokenizer: the one of transformers that was given, if any, else ours."""
-        return self.started().tokenizer if self.given_tokenizer is None else self.given_tokenizer
+        """The tokenizer: the one that was given, or else what transformers makes of the newest
+        checkpoint's; ours if it makes nothing of it."""
+        if self.given_tokenizer is not None:
+            return self.given_tokenizer
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            from transformers import AutoTokenizer
+
+            return AutoTokenizer.from_pretrained(self.newest() or checkpoint.find(self.cfg.init))
+        return self.started().tokenizer
 
     def started(self, resumed: Path | None = None) -> SequencePolicy:
         """Return the policy; before any training it is that of the initial model."""

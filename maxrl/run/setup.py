@@ -200,7 +200,8 @@ def unread_roles(chats: Sequence[list[dict]], tokenizer: Tokenizer) -> list[str]
 
 
 def check_shared(task: Task, validation: Task) -> None:
-    """Warn of validation prompts that are training prompts as well, unless both are one file."""
+    """Warn of validation prompts that are training prompts as well, unless both are one file, and
+    of many training prompts that are there twice."""
     generated = task.vocabulary or task.classes
     if generated or distributed.rank() or task.digest == validation.digest != "":
         return
@@ -211,6 +212,12 @@ def check_shared(task: Task, validation: Task) -> None:
         warn(
             f"{shared} of {len(asked)} validation prompts are training prompts, too: pass@k of "
             "these says what was learned by heart"
+        )
+    again = len(task) - len(known)
+    if again > len(task) / 10:
+        warn(
+            f"{again} of {len(task)} training prompts repeat others, as where a folder has a set "
+            "twice in different words: name one file with --task.train"
         )
 
 

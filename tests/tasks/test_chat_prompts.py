@@ -79,7 +79,7 @@ def test_a_role_that_the_template_leaves_out_is_said(tiny_chat, in_a_directory_o
 
 
 def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, recwarn):  # noqa: F811
-    """But not if one file is named for both."""
+    """But not if one file is named for both; and prompts that one split has twice."""
     put(Path("a.jsonl"), sums()[:6])
     put(Path("b.jsonl"), sums()[4:8])
     for other, count in (("b.jsonl", 1), ("a.jsonl", 0)):
@@ -89,6 +89,10 @@ def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, re
         assert len(said) == count
         recwarn.clear()
         assert all("2 of 4" in text for text in said)
+    put(Path("a.jsonl"), sums()[:6] + sums()[:5])
+    options = {"train": "a.jsonl", "validation": "b.jsonl"}
+    with pytest.warns(UserWarning, match="5 of 11 training prompts repeat"):
+        load_splits(Config(task="prompts", task_options=options, init=tiny_chat, eval_every=1))
 
 
 @pytest.mark.filterwarnings("error")

@@ -50,7 +50,7 @@ RUNS = {
     if name not in UNSEARCHED
 }
 # {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
-BEST: dict[str, str] = {"maxrl": "5e-5"}
+BEST: dict[str, str] = {"maxrl": "5e-5", "grpo": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 for seed in SEEDS if BEST else ():
     stage: dict = {}

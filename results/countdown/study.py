@@ -26,7 +26,7 @@ METHODS = {
 # It has the best rate of GRPO with the penalty.
 UNSEARCHED = ("maxrl-k3.04",)
 # A ladder, as in results/maze13_end. Of AdamW's part; the matrices have four times it.
-RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
+RATES = ("1.25e-5", "2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
 SEARCHED = 202
 # None is a seed of another study.
 SEEDS = (240, 241, 242)

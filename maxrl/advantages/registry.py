@@ -256,7 +256,7 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(
-                f"{name} needs {key}=, on a command line --estimator.{key}; maxrl needs no option"
+                f"{name} needs {key}=, in train.py --estimator.{key}; maxrl needs no option"
             )
 
 

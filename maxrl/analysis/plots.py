@@ -8,7 +8,8 @@ python eval.py CHECKPOINT... --plot FILE                              coverage
 import io
 import sys
 import textwrap
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ STYLE = {
     "rloo": ("RLOO", "#9ccb86", "^"),
     "dr_grpo": ("Dr. GRPO", "#86cde6", "v"),
     "reinforce": ("REINFORCE", "#4b2bd6", "v"),
-    "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
+    "reinforce_mean": ("REINFORCE, mean baseline", "#9a8cff", "v"),
     "maxrl_order": ("MaxRL of order T", "#00594f", "X"),
     "maxrl_leave_two_out": ("MaxRL, leave two out", "#3d7a5a", "<"),
     "tailrl": ("TailRL", "#e07b00", "*"),
@@ -40,7 +41,7 @@ STYLE = {
     "differential_smoothing": ("differential smoothing", "#00206b", "v"),
 }
 # Two runs of one method differ in their dashes.
-DASHES = ("-", "--")
+DASHES = ("-", "--", "-.", (0, (1, 1)))
 WINDOW = 9  # points of a running mean
 SMOOTHED = 30  # fewer points are drawn as they are
 MARK = "drawn by maxrl plots"  # stands in every file that is written here
@@ -146,6 +147,17 @@ def look(name: str) -> Look:
     return Look(label, colour, marker)
 
 
+def dashed(names: Iterable[str]) -> dict[str, Any]:
+    """Return the dashes of each curve, the next ones for a method or colour that another has."""
+    found: dict[str, Any] = {}
+    seen: Counter = Counter()
+    for name in names:
+        colour = look(name).colour or name.partition("-")[0]
+        found[name] = DASHES[seen[colour] % len(DASHES)]
+        seen[colour] += 1
+    return found
+
+
 def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
     """Draw pass@k, and best@k if there is one, against k.
 
@@ -153,12 +165,13 @@ def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
     """
     fig, axes = figure(len(panels))
     for ax, (measure, curves) in zip(axes, panels.items()):
+        dashes = dashed(curves)
         for name, curve in curves.items():
             mean = np.array(curve["mean"])
             se = [error or 0 for error in curve["se"]]
             of = look(name)
             style = {"label": of.label, "color": of.colour, "marker": of.marker}
-            style |= {"linestyle": ":" if name == "guess" else "-"}
+            style |= {"linestyle": ":" if name == "guess" else dashes[name]}
             (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
             band = {"alpha": 0.2, "color": line.get_color(), "lw": 0}
             ax.fill_between(curve["k"], mean - se, mean + se, **band)
@@ -188,11 +201,12 @@ def training(
         if key not in known:
             raise UsageError(f"{key} is in none of the runs' metrics.jsonl: choose --panels")
     fig, axes = figure(len(panels))
+    dashes = dashed(runs)
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
             of = look(name)
             style = {"color": of.colour or f"C{place}", "label": of.label}
-            style |= {"linestyle": DASHES[place % 2], "marker": of.marker}
+            style |= {"linestyle": dashes[name], "marker": of.marker}
             curve(ax, seeds, key, style)
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")

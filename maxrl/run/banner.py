@@ -53,7 +53,10 @@ def closing(run) -> list[str]:
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
     lines.append(f"the last checkpoint is {newest}")
     # The task is that of the first row.
-    before = [cfg.init, "--against", Path(cfg.out).name] if cfg.init else []
+    name = Path(cfg.out).name
+    # Rows that end alike are called by their whole paths.
+    own = cfg.out if name == Path(cfg.init).name else name
+    before = [cfg.init, "--against", own] if cfg.init else []
     return lines + next_commands(cfg, cfg.out, before)
 
 
@@ -70,6 +73,8 @@ def next_commands(cfg: Config, out: str, before: Sequence[str] = ()) -> list[str
     if cfg.eval_every and cfg.eval_samples:
         # More samples may take longer than the run.
         rows += ["--samples", str(cfg.eval_samples)]
+    if cfg.task == "images":
+        rows += ["--split", "validation"]
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {
@@ -79,7 +84,7 @@ def next_commands(cfg: Config, out: str, before: Sequence[str] = ()) -> list[str
     }
     if cfg.task == "images":
         del commands["samples"]
-    if cfg.task == "prompts" and not cfg.task_options.get("train"):
-        # The rows of a script are in its memory alone.
+    if cfg.task == "prompts" and not (cfg.task_options.get("train") and cfg.reward):
+        # The rows of a script are in its memory alone, and demonstrations are not judged.
         commands = {"report": commands["report"]}
     return [f"  {name:8} {shlex.join(words)}" for name, words in commands.items()]

@@ -29,7 +29,10 @@ tqdm.set_lock(threading.RLock())
 # The exit code of a program whose files could not be written (EX_IOERR of sysexits.h).
 DISK_FULL = 74
 # What a training run can change if memory runs out.
-LESS_MEMORY = "lower --micro-batch-tokens or --kv-memory-gb, or use --gradient-checkpointing true"
+LESS_MEMORY = (
+    "lower --micro-batch-tokens or --kv-memory-gb, or use --gradient-checkpointing true; "
+    "of images, lower --prompts"
+)
 
 
 @contextlib.contextmanager
@@ -70,7 +73,8 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             said = str(error).replace("thresholds=True", "--thresholds true")
             refuse(program, RunError(said))
         if disk_full(error):
-            full = f"{error}: free some space, then use --resume auto"
+            again = ", then use --resume auto" if program == "train.py" else ""
+            full = f"{error}: free some space{again}"
             refuse(program, RunError(full, DISK_FULL))
         if memory and isinstance(error, RuntimeError) and out_of_memory(error):
             refuse(program, RunError(f"out of memory ({str(error).split('.')[0]}): {memory}"))

@@ -150,8 +150,11 @@ class Run:
         for name, value in read_record(folder).items():
             if name not in free and value != new[name]:
                 said = f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
+                # A run that it names may have gone on.
+                again = f"name it with --init {value}" if name == "init" else ""
                 if not self.scripted:
-                    said += f"repeat {old['command']!r} with --resume auto, or "
+                    again = again or f"repeat {old['command']!r}"
+                    said += f"{again} with --resume auto, or "
                 raise UsageError(said + another)
         self.code = dict(old.get("code") or {})
         # A split that one of both starts lacks is not compared.

@@ -125,6 +125,7 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     if rewards:
         weighed = [recipe for recipe in recipes if len(recipe.reward) == len(rewards)]
         weighed = [one for one in weighed if all(map(same_code, rewards, one.reward))]
+        check_order(rewards, given, [one for one in recipes if one not in weighed])
     fields: dict = {}
     if recipes:
         fields = {name: getattr(recipes[0], name) for name in ("task_options", *JUDGE)}
@@ -145,6 +146,18 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
             "them by"
         )
     return fields
+
+
+def check_order(rewards: Sequence[str], given: dict, recipes: Sequence[Config]) -> None:
+    """UsageError if a recipe has weights for these reward functions in another order."""
+    for one in recipes:
+        known = [any(same_code(reward, other) for other in one.reward) for reward in rewards]
+        alike = all(known) and len(one.reward) == len(rewards)
+        if alike and one.reward_weights and "reward_weights" not in given:
+            raise UsageError(
+                f"--reward-weights {typed(one.reward_weights)} belong to --reward "
+                f"{typed(one.reward)}: name the functions in this order, or give the weights"
+            )
 
 
 def check_row(name: str, paths: Sequence[Path]) -> None:

@@ -243,6 +243,8 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
         raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
     if classifier and cfg.optimizer == "muon":
         raise UsageError("--optimizer muon trains matrices, which a classifier's filters are not")
+    if classifier and cfg.aggregation == "constant":
+        raise UsageError("--aggregation constant is of responses: use sequence for a classifier")
     # So that no option is silently ignored.
     for name in sorted(LANGUAGE) if classifier else ():
         value = getattr(cfg, name)

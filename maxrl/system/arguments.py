@@ -165,6 +165,8 @@ def name_and_path(text: str) -> tuple[str, str]:
 def grid_runs(path: str) -> list[Path]:
     """Return the runs of a grid's folder; none for a run, though runs are below it."""
     runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
+    # Without an option of several values there is one run.
+    runs = runs or [file.parent for file in Path(path).glob("run/recipe.json")]
     return [] if Path(path, "recipe.json").exists() else runs
 
 

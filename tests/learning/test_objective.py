@@ -14,7 +14,7 @@ from maxrl.learning.losses import entropy, k2, k3, log_probs_and_entropies, poli
 from maxrl.models import checkpoint
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
-from tests.helpers.runs import refused
+from tests.helpers.runs import passed, refused
 from tests.helpers.tensors import F64, close, normal
 
 
@@ -233,4 +233,7 @@ def test_a_resumed_run_keeps_its_reference(dice, shell):
         options = ("--beta", 0.1, "--out", "kl", "--resume", "auto")
         result = shell("train.py", *words("base"), *options)
         assert step == 2 or result[0] == 0, result
-    refused(result, "kl was started with init = 'base/step-1', not 'base/step-2'")
+    refused(
+        result, "kl was started with init = 'base/step-1', not 'base/step-2'", "--init base/step-1"
+    )
+    passed(shell("train.py", *words("base/step-1"), *options))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from maxrl import __main__ as command
-from maxrl.run import cli
+from maxrl.learning.config import Config
+from maxrl.run import banner, cli
 from maxrl.system.arguments import guess
 from tests import ROOT
 from tests.helpers.runs import refused
@@ -29,6 +30,18 @@ def becomes(monkeypatch):
         return found.pop()
 
     return run
+
+
+def test_the_next_commands_are_those_that_can_be_typed():
+    """Sets of images have no test split, demonstrations no verdict, and rows that end alike are
+    called by their whole paths."""
+
+    def said(out="runs/x", **fields):
+        return "\n".join(banner.next_commands(Config(out=out, **fields), out))
+
+    assert "eval runs/x --split validation" in said(task="images")
+    warm_up = said(task="prompts", task_options={"train": "mine.jsonl"}, estimator="supervised")
+    assert "report" in warm_up and "eval" not in warm_up and "sample" not in warm_up
 
 
 @pytest.mark.parametrize("name", [*command.SCRIPTS, *command.MODULES])

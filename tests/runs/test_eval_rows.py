@@ -72,11 +72,13 @@ other plain | | {"zero_reward_at_limit": false}
 one uneven | --reward judges.py:up | {"reward_weights": []}
 one uneven | --reward judges.py:up,judges.py:half | {"reward_weights": [1, 0]}
 both none | --reward judges.py:up,judges.py:half | {"reward_weights": []}
+one uneven | --reward judges.py:half,judges.py:up --reward-weights 2,1 | {"reward_weights": [2, 1]}
 uneven both | --reward judges.py:up,judges.py:half --reward-weights 0,1 | {"reward_weights": [0, 1]}
 cut plain | | --zero-reward-at-limit
 one both | | --reward
 one plain | | --reward
 uneven both | --reward judges.py:up,judges.py:half | --reward-weights
+uneven none | --reward judges.py:half,judges.py:up | --reward-weights
 """
 
 

@@ -125,6 +125,7 @@ estimator=maxrl-seed=0 estimator=grpo-seed=0 | grpo maxrl
 estimator=maxrl-lr=1e-4-seed=0 estimator=maxrl-lr=2e-05-seed=0 | maxrl-lr=1e-4 maxrl-lr=2e-05
 lr=1e-4 lr=2e-4 | lr=1e-4 lr=2e-4
 task.size=7-seed=1 | task.size=7
+run | run
 seed=0-estimator.T=0.5 seed=0-estimator.T=1.0 | estimator.T=0.5 estimator.T=1.0
 """
 

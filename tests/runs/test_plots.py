@@ -126,6 +126,14 @@ def test_only_a_figure_of_ours_is_replaced(tmp_path, kind):
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_curves_of_one_method_have_other_dashes():
+    """As those of `make images` and of a grid of rates; another method begins again."""
+    names = ["maxrl-1024", "grpo", "maxrl-128", "lr=1-maxrl", "maxrl-16", "maxrl-4", "rloo"]
+    found = plots.dashed(names)
+    assert len({found[name] for name in names if name.startswith("maxrl")}) == 4
+    assert found["grpo"] == found["rloo"] == "-"
+
+
 def test_weights(figure):
     """Lines are exact weights of N rollouts, dashed ones limits, of which the user's has none."""
     Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")

@@ -49,7 +49,9 @@ def run_file(file: Path, *version: int) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look there
-    spec.loader.exec_module(module)
+    # It may begin with os.chdir or torch.set_grad_enabled, meant for itself.
+    with contextlib.chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
+        spec.loader.exec_module(module)
     return module
 
 
@@ -87,12 +89,10 @@ def import_object(spec: str, option: str) -> Callable:
         raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
     used = True
     try:
-        # A file may begin with os.chdir or torch.set_grad_enabled, meant for itself.
-        with contextlib.chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
-            if where.endswith(".py"):
-                module = execute(Path(where).resolve())
-            else:
-                module = importlib.import_module(where)
+        if where.endswith(".py"):
+            module = execute(Path(where).resolve())
+        else:
+            module = importlib.import_module(where)
     except FAULTS as error:
         raise UsageError(
             f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"

@@ -128,8 +128,10 @@ UNSEEN = {
     "[⁻⁺]?[⁰¹²³⁴-⁹]+": lambda power: f"^{{{unicodedata.normalize('NFKC', power[0])}}}",
     r"√ ?([0-9]+|\w)": r"\\sqrt{\1}",
     "∞": r"\\infty ",
-    r"(?<![A-Za-z\\])pi(?![A-Za-z])": r"\\pi ",
+    r"(?<![A-Za-z\\])(?<![A-Za-z]{2} )pi(?! ?[A-Za-z]{2}|[A-Za-z])": r"\\pi ",
     # Type and colour.
+    r"^\s*\\(?:boldsymbol|bm|(?:text)?color\s*\{[^{}]*\})\s*\{([^{}]*)\}"
+    r"(?=\s*(?:=|\\in(?![A-Za-z])|$))": r"\1",
     r"\\(?:boldsymbol|bm|emph|text(?:tt|sf|sc))(?![A-Za-z])|\\(?:text)?color\s*\{[^{}]*\}": "",
     r"\\(?:[Ll]arge|LARGE|[Hh]uge|normalsize)(?![A-Za-z])": "",
     r"∅|\\varnothing(?![A-Za-z])": r"\\emptyset ",
@@ -141,7 +143,7 @@ REWRITE = {
     # 5 \times 10^{-3}
     r"(?<=[0-9]) ?(?:\\times|\\cdot|[×x*]) ?10 ?\^ ?\{? ?([-+]?[0-9]{1,3})(?![0-9]) ?\}?": r"e\1",
     # 3^{\text{rd}}
-    r"(?<=[0-9]) ?\^ ?\{? ?(?:\\text ?\{ ?)?(?:st|nd|rd|th)(?![A-Za-z])": " ",
+    r"(?<=[0-9]) ?\^ ?\{? ?(?:\\text ?\{ ?(?:st|nd|rd|th)|th)(?![A-Za-z])": " ",
     # 1{,}000  1\,000  1,\!000
     r"\{,\}|(?<=[0-9])(?:,?\\[,!]|\\[;: ](?=[0-9]{3}(?![0-9])))(?=[0-9]{3})": ",",
     r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])": r" \1\2/\3\4 ",

@@ -8,22 +8,23 @@ import re
 import resource
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from maxrl.tasks.answers import SEVERAL, read_number
-from maxrl.tasks.references import unnamed, words
+from maxrl.tasks.references import unnamed, value, words
 
 BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
 # Between values and around them.
-AND = re.compile(r"[,;\s]*(?:[,;]|\\text\s*\{\s*and\s*\}|\band\b)[,;\s]*")
-AROUND = re.compile(r"(?:\\left\s*)?\((.*?)(?:\\right\s*)?\)", re.DOTALL)
+AND = re.compile(r"(?<![\s,;])(?:[,;\s]*+(?:\\text\s*+\{\s*+and\s*+\}|\band\b)|\s*+[,;])[,;\s]*+")
+AROUND = re.compile(r"(?:\\left\s*)?\(((?:[^()]|\([^()]*\))*?)(?:\\right\s*)?\)")
 NAMED = re.compile(r"([A-Za-z]\w*|[A-Za-z]_\{\w+\}|\\[A-Za-z]+)\s*=([^=<>]+)")
 # \frac\pi2 and \sqrt\pi, of which math-verify takes the backslash alone.
 GREEK = r"(\\(?:pi|alpha|beta|gamma|theta|lambda|phi|varphi|omega)(?![A-Za-z]))"
 FIRST = re.compile(rf"(\\(?:[dtc]?frac|sqrt))\s*{GREEK}")
 SECOND = re.compile(rf"(\\[dtc]?frac\s*(?:[0-9]|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))\s*{GREEK}")
-LARGE = 1 << 18  # KiB
+LARGE = 1 << 28  # bytes
 
 
 def work(verdict: str, *texts: str) -> bool:
@@ -37,10 +38,19 @@ def work(verdict: str, *texts: str) -> bool:
         return verdicts[verdict](*texts)
     finally:
         # What sympy keeps, such as 2^{60000000}, would take the memory of later requests.
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > LARGE:
+        if resident() > LARGE:
             from sympy.core.cache import clear_cache
 
             clear_cache()
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process uses, 0 where that is not known."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 def boxed(box: str, answer: str) -> bool:
@@ -59,7 +69,7 @@ def boxed(box: str, answer: str) -> bool:
         gold, other = ratios
         return [part / gold[0] for part in gold] == [part / other[0] for part in other]
     if values := by_name(answer, box):
-        return all(boxed(*pair) for pair in values)
+        return all(boxed(value(one), value(other)) for one, other in values)
     bases = [BASE.findall(text) for text in texts]
     before = "" if "=" in box else unnamed(answer)
     if bases[0] != bases[1] or before and not SEVERAL.search(before):
@@ -77,7 +87,8 @@ def by_name(answer: str, box: str) -> list[tuple[str, str]]:
     Empty if these are no such texts.
     """
     gold = named(answer)
-    if len(gold) < 2:
+    # x_1 and x_2 are values of one unknown, in any order, and a set has none.
+    if len({name.partition("_")[0] for name in gold}) < 2 or r"\{" in box:
         return []
     found = named(box)
     before, _, after = box.rpartition("=")

@@ -6,9 +6,11 @@ from fractions import Fraction
 from maxrl.tasks.answers import (
     BOUND,
     BOX,
+    CHANGES,
     COUNTS,
     LETTER,
     PARTS,
+    POWERS,
     SEVERAL,
     STYLES,
     UNSEEN,
@@ -76,7 +78,8 @@ UNCLEAR = re.compile(
     r"|[0-9]_[0-9]{3}|(?<![0-9])[0-9]{1,2},[0-9]{2},[0-9]{3}(?![0-9])"
     r"|[0-9][. ][0-9]{3},[0-9]|(?<![0-9.,/])[0-9]{1,3}(?: [0-9]{3})+(?![0-9./])"
     # 0.5 (50%) is no product.
-    r"|[0-9}%] +\(\\?\$?[0-9][0-9.,/]*(?: [0-9]+/[0-9]+)?\\?%?\)$"
+    r"|^[-+]?\\?\$?(?:[0-9][0-9.,/]*|\\[dtc]?frac(?:[0-9]{2}|\{[0-9]+\}\{[0-9]+\}))\\?%? +"
+    r"\(\\?\$?[0-9][0-9./]*(?: [0-9]+/[0-9]+)?\\?%?\)$"
 )
 # A choice and its value, as (A) 5: the right response may be either. A time of the day.
 CHOICE = re.compile(
@@ -179,3 +182,25 @@ def words(text: str) -> str:
     They are three at most, one of four letters, with a capital or short as yes: ab is a product."""
     said = plainly(text).strip()
     return said.lower() if WORDS.fullmatch(said) else ""
+
+
+# Words at the end, within \text or without, of a unit or of what changes the value before them.
+TAIL = re.compile(
+    rf"(?:\\(?:{STYLES})\s*\{{([^{{}}0-9]*[A-Za-z]{{2}}[^{{}}0-9]*)\}}(?:\^\{{?[23]\}}?)?"
+    r"|(?<=[\s~])([A-Za-z]{2,}(?:[ .]+[A-Za-z]{2,})*))[.\s]*$"
+)
+# Words that belong to the value.
+APART = re.compile(r"[,;]|\b(?:and|or|except|excluding|without|if|when|where)\b")
+VALUE = re.compile(r"(?:[0-9})\]]|\\pi)(?:[\s~]|\\[,;:! ])*$")
+
+
+def value(box: str) -> str:
+    r"""Return result(box), of 4\sqrt{3} \text{ square units} without the unit; "" if the words
+    change the value, as in 12\pi \text{ million}, which math-verify leaves out."""
+    found = TAIL.search(box, max(len(box) - 100, 0))
+    words = " " + (found[1] or found[2] or "").strip() if found else ""
+    if not found or not words.strip() or not VALUE.search(box[: found.start()]):
+        return result(box)
+    if CHANGES.search(words) or POWERS.match(words):
+        return ""
+    return result(box if APART.search(words) else box[: found.start()])

@@ -133,7 +133,7 @@ class CarefulJudge(Judge):
         said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
         if self.errors == "stop":
             raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
-        warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
+        warnings.warn(f"{said}; this call is left out", stacklevel=2)
         return otherwise
 
     def save(self, name: str, error: str, batch: dict[str, list]) -> Path:

@@ -16,17 +16,14 @@ from maxrl.system import distributed
 from maxrl.system.sandbox import Pool, SandboxError, TooSlow
 from maxrl.system.tables import as_text
 from maxrl.tasks.answers import (
-    CHANGES,
     LONGEST_BOX,
-    POWERS,
-    STYLES,
     UNSEEN,
     last_boxed,
     plainly,
     read_number,
     rewritten,
 )
-from maxrl.tasks.references import answer_in, number_in, result
+from maxrl.tasks.references import answer_in, number_in, value
 
 
 def final_number(response: str) -> Fraction | None:
@@ -128,28 +125,6 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     unsure = [(box, gold) for box, gold in pairs if box and gold and box != gold]
     verdicts = _found("boxed", unsure)
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
-
-
-# Words at the end, within \text or without, of a unit or of what changes the value before them.
-TAIL = re.compile(
-    rf"(?:\\(?:{STYLES})\s*\{{([^{{}}0-9]*[A-Za-z]{{2}}[^{{}}0-9]*)\}}(?:\^\{{?[23]\}}?)?"
-    r"|(?<=[\s~])([A-Za-z]{2,}(?:[ .]+[A-Za-z]{2,})*))[.\s]*$"
-)
-# Words that belong to the value.
-APART = re.compile(r"[,;]|\b(?:and|or|except|excluding|without|if|when|where)\b")
-VALUE = re.compile(r"(?:[0-9})\]]|\\pi)(?:[\s~]|\\[,;:! ])*$")
-
-
-def value(box: str) -> str:
-    r"""Return result(box), of 4\sqrt{3} \text{ square units} without the unit; "" if the words
-    change the value, as in 12\pi \text{ million}, which math-verify leaves out."""
-    found = TAIL.search(box, max(len(box) - 100, 0))
-    words = " " + (found[1] or found[2] or "").strip() if found else ""
-    if not found or not words.strip() or not VALUE.search(box[: found.start()]):
-        return result(box)
-    if CHANGES.search(words) or POWERS.match(words):
-        return ""
-    return result(box if APART.search(words) else box[: found.start()])
 
 
 def said(text: str) -> str:

@@ -348,7 +348,7 @@ def test_a_cut_response_without_a_verdict():
     """Its reward is 0 with zero_reward_at_limit, so its group stays."""
 
     def never(completions):
-        return [None if i in (1, 2) else 1.0 for i in range(len(completions))]
+        return [None if i in (2, 3) else 1.0 for i in range(len(completions))]
 
     judge = Rewards([never])
     judge.finished_only = True

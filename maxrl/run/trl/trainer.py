@@ -176,7 +176,10 @@ class MaxRLTrainer(Around):
         with contextlib.suppress(ImportError, OSError, ValueError):
             from transformers import AutoTokenizer
 
-            return AutoTokenizer.from_pretrained(self.newest() or checkpoint.find(self.cfg.init))
+            # Kept, as a script may set its pad_token.
+            start = self.newest() or checkpoint.find(self.cfg.init)
+            self.given_tokenizer = AutoTokenizer.from_pretrained(start)
+            return self.given_tokenizer
         return self.started().tokenizer
 
     def started(self, resumed: Path | None = None) -> SequencePolicy:

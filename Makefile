@@ -140,4 +140,4 @@ $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "maxrl needs Python 3.11 or later: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 1; }

@@ -6,6 +6,7 @@ python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
 import io
+import os
 import sys
 import textwrap
 from collections import Counter
@@ -70,6 +71,8 @@ RC: Any = {
 
 def require(file: Path | None = None):
     """Raise UsageError if matplotlib is not installed or a figure may not go to this file."""
+    # A notebook's kernel names a backend that its environment alone has.
+    os.environ["MPLBACKEND"] = "Agg"
     try:
         import matplotlib
     except ImportError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from maxrl.learning.config import Config
 from maxrl.system import distributed, rng, user_code
@@ -27,7 +27,12 @@ class Batches(Dataset):
     def __getitem__(self, i: int):
         try:
             with blaming(f"in its batch {i} the task {task_class(self.task).__name__}"):
-                return self.task.batch(*self.plan[i])
+                batch = self.task.batch(*self.plan[i])
+                # Now, because a worker that finds no room when it sends them is waited for forever.
+                for value in getattr(batch, "__dict__", {}).values() if get_worker_info() else ():
+                    if isinstance(value, torch.Tensor):
+                        value.share_memory_()
+                return batch
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
 

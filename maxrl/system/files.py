@@ -5,6 +5,7 @@ or a power failure never leaves half of it under its final name.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -56,6 +57,10 @@ def flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no fsync of a directory.
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
@@ -65,7 +70,8 @@ def publish(temporary: Path, path: Path) -> None:
     write_checksums(temporary, sorted(file.name for file in temporary.iterdir()))
     for file in temporary.iterdir():
         # safetensors creates files that only their owner can read.
-        shutil.copymode(temporary / CHECKSUMS, file)
+        with contextlib.suppress(OSError):  # as of a mount on which nobody can change modes
+            shutil.copymode(temporary / CHECKSUMS, file)
         flush(file)
     flush(temporary)
     os.rename(temporary, path)
@@ -124,7 +130,13 @@ def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda 
 def remove(directory: Path) -> None:
     """Remove a directory under another name, so that one half removed never passes for damaged."""
     gone = directory.with_name(directory.name + ".removed")
-    os.rename(directory, gone)
+    try:
+        os.rename(directory, gone)
+    except OSError as error:
+        # A directory of a container's image cannot be renamed.
+        if error.errno != errno.EXDEV:
+            raise
+        gone = directory
     # What a network file system cannot remove yet is removed at the next start.
     shutil.rmtree(gone, ignore_errors=True)
 

@@ -1,5 +1,6 @@
 """What a run saves and resumes from: checkpoints, metrics, data; and infinite gradients."""
 
+import errno
 import itertools
 import os
 import shutil
@@ -210,6 +211,26 @@ def test_checkpoints_by_the_clock(run, shell, monkeypatch):
     monkeypatch.setattr(SequencePolicy, "backward", slow)
     shell(*run, "--out", "run", "--save-every", 0, "--save-every-minutes", 1)
     assert saved() == ["step-000002", "step-000004", "step-000005"]
+
+
+def test_a_file_system_that_can_do_less(run, shell, monkeypatch):
+    """Nobody changes modes on it, flushes a directory or renames one of an image's layer."""
+
+    def refuse(number, of=lambda path: True, otherwise=None):
+        def call(path, *rest):
+            if of(path):
+                raise OSError(number, os.strerror(number))
+            return otherwise(path, *rest)
+
+        return call
+
+    is_folder = lambda descriptor: os.path.isdir(f"/proc/self/fd/{descriptor}")  # noqa: E731
+    layer = lambda path: Path(path).name == "step-000001"  # noqa: E731
+    monkeypatch.setattr(files.shutil, "copymode", refuse(errno.EPERM))
+    monkeypatch.setattr(os, "fsync", refuse(errno.EINVAL, is_folder, os.fsync))
+    monkeypatch.setattr(os, "rename", refuse(errno.EXDEV, layer, os.rename))
+    passed(shell(*run, "--steps", 3, "--out", "run", "--save-every", 1, "--keep", 1))
+    assert saved() == ["step-000003"]
 
 
 def spoil(policy):

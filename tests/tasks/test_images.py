@@ -257,6 +257,18 @@ def test_changed_bytes_are_named(tmp_path):
         next(batches)
 
 
+def test_no_room_for_a_workers_images(tmp_path, monkeypatch):
+    """As in a container whose /dev/shm has 64 MB. The worker was once waited for forever."""
+    folder = write_set(tmp_path, [1, 1, 3], test=[(b"one", 0), (b"two", 0)])
+
+    def full(tensor):
+        raise RuntimeError("unable to allocate shared memory(shm)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(UsageError, match="unable to allocate shared memory"):
+        next(prefetched(Images("test", folder, 1), [([0], [1])], workers=1))
+
+
 def test_no_image_starts_another_program(tmp_path):
     """Pillow opens an EPS by Ghostscript, and a shard may come from anywhere."""
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"

@@ -120,9 +120,17 @@ def fill(new: Path, model: Any, tokenizer: Any):
         found = {file for pattern in hub_files.MODEL_FILES for file in source.glob(pattern)}
         # An index may name its shards otherwise.
         for file in found | {*filter(Path.exists, hub_files.weight_files(source))}:
-            (new / file.name).symlink_to(file.resolve())
+            link_or_copy(file.resolve(), new / file.name)
     else:
         model.save_pretrained(new)
+
+
+def link_or_copy(file: Path, new: Path):
+    """Make `new` a link to a file, or a copy where the file system has no links."""
+    try:
+        new.symlink_to(file)
+    except OSError:
+        shutil.copy(file, new)
 
 
 def adapter(config: Any) -> dict:

@@ -4,7 +4,7 @@ faults."""
 import pytest
 
 from maxrl.system.totals import Totals
-from maxrl.tasks import verifiers
+from maxrl.tasks import latex, verifiers
 from maxrl.tasks.rewards import count_faults
 from maxrl.tasks.verifiers import verify_math_batch, verify_published_batch
 from tests.helpers.verdict_tables import boxed, table
@@ -45,6 +45,16 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     assert list(faults) == ["rewards/verifier_timeouts"]
     count_faults(totals)
     assert totals.metrics() == faults
+
+
+def test_what_sympy_keeps_is_dropped_where_memory_is_short(math_verify, monkeypatch):
+    """Or a large power would make later comparisons unequal."""
+    called = []
+    monkeypatch.setattr("sympy.core.cache.clear_cache", lambda: called.append(1))
+    for large, count in ((2**60, 0), (0, 1)):
+        monkeypatch.setattr(latex, "LARGE", large)
+        assert latex.work("boxed", "1/2", "0.5")
+        assert len(called) == count
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):

@@ -12,13 +12,13 @@ from results.maze13_end.study import PENALISED
 from results.mazes9.study import BASES, gaps
 
 KS = (1, 8, 64)
-# Of the front page: without a penalty, with it for GRPO, early and late, and the task of texts at
-# which guesses have nothing.
+# Of the front page: without a penalty, with it for GRPO, early and late, and the task of texts that
+# others use.
 FRONT = (
     "13x13 mazes, 1,500 steps, no penalty",
     "13x13 mazes, 1,500 steps, GRPO with KL",
     "13x13 mazes, 350 steps, GRPO with KL",
-    "reversed texts, no penalty",
+    "Countdown, 1,500 steps, no penalty",
 )
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
@@ -76,7 +76,9 @@ def tables():
     }
     for name, pair in named.items():
         rows[f"13x13 mazes, 350 steps, {name}"] = in_file(test, *pair), mazes
+    found = in_files("countdown", "test-.+")
     rows |= {
+        "Countdown, 1,500 steps, no penalty": (found, "Countdown"),
         "word problems, no penalty": (in_file("texts/words-test.json"), "word problems"),
         "subset sums, no penalty": (in_files("texts", "subset_sum-test"), "subset sums"),
         "reversed texts, no penalty": (in_files("texts", "reverse_text-test"), "reversed texts"),

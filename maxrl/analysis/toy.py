@@ -194,7 +194,7 @@ def figure(runs: dict[str, Tensor], worth: Tensor, path: Path):
     for name, rates in runs.items():
         # After i steps, of which the first is step 0.
         rows = [{"step": i - 1, **statistics(p, worth)} for i, p in enumerate(rates)]
-        # Solid and dashed lines take turns, also where there is no exact one.
+        # The line of samples is dashed, as the second of its method, also where there is no first.
         curves.setdefault(Path(name.removesuffix("-sampled")).name, [])
         curves[Path(name).name] = [rows]
     path.parent.mkdir(parents=True, exist_ok=True)

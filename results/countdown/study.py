@@ -31,6 +31,7 @@ SEARCHED = 202
 # None is a seed of another study.
 SEEDS = (240, 241, 242)
 KS, TESTED = (1, 8), (1, 8, 64)
+RISE = 300  # steps, a multiple of EVERY
 POWERS = [2**i for i in range(7)]
 GUESS = "a sum with one or two minus signs"
 KEPT_STEPS = 100
@@ -82,14 +83,14 @@ def searched():
 def distinct() -> dict[str, list[float]]:
     """{row: the mean number of different right answers to a problem, of each seed}."""
     found: dict[str, list[float]] = {}
-    for results in kept("countdown", "tests").values():
+    for _, results in sorted(kept("countdown", "tests").items()):
         for row in results["checkpoints"]:
             found.setdefault(row["name"], []).append(float(np.mean(row["distinct"])))
     return found
 
 
 def tables():
-    """Guesses and the search, then levels and MaxRL minus each."""
+    """Guesses and the search, then levels, differences and the rise at the end."""
     guesses = [f"{value:.3f}" for value in guessing("Countdown", TESTED)]
     table(["blind to the target, 1,024 test problems", *pass_columns(TESTED)], [[GUESS, *guesses]])
     searched()
@@ -108,13 +109,20 @@ def tables():
     columns = [*pass_columns(TESTED), "different right answers of 64"]
     table([f"test, {len(found['base'])} seeds, 95 %", *columns], rows)
     gaps = {}
-    for name in passed:
-        if name != "maxrl":
-            more = np.subtract(others["maxrl"], others[name])[None]
-            gaps[label_of(name)] = np.concatenate([passed["maxrl"] - passed[name], more])
-    leads("MaxRL minus, 95 % over seeds", columns, gaps)
+    pairs = [("maxrl", name) for name in passed if name != "maxrl"] + [("grpo", "base")]
+    for own, other in pairs:
+        more = np.subtract(others[own], others[other])[None]
+        named = f"{label_of(own)} minus {label_of(other)}"
+        gaps[named] = np.concatenate([passed[own] - passed[other], more])
+    leads("test, paired by seed, 95 %", columns, gaps)
     each = [[label_of(name), *map(side_by_side, values)] for name, values in passed.items()]
     table(["seed by seed", *pass_columns(TESTED)], each)
+    rises = []
+    for arm, seeds in sorted(runs("countdown", steps=STEPS).items()):
+        if curves := [evaluations(rows, 1) for seed, rows in seeds.items() if seed in SEEDS]:
+            steps = RISE // EVERY
+            rises.append([arm, interval([curve[-1] - curve[-1 - steps] for curve in curves], "+")])
+    table([f"pass@1 on validation, rise over the last {RISE} steps", "95 %"], rises)
 
 
 def drawn() -> dict:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from maxrl.analysis.plots import look
 from results.lab.data import at_clocks, clock, paired
-from results.lab.intervals import ahead, interval, with_error
+from results.lab.intervals import ahead, holm, interval, p_value, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 
@@ -44,6 +44,16 @@ def leads(title: str, columns: Iterable, rows: dict):
         cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
         lines.append([name, *cells])
     table([title, *heads], lines)
+
+
+def corrected(title: str, rows: dict):
+    """Differences {name: (seeds,)} that were named before the runs, each with its p value and the
+    one that Holm's correction for their number makes of it."""
+    ps = [p_value(gaps) for gaps in rows.values()]
+    lines = []
+    for (name, gaps), p, with_others in zip(rows.items(), ps, holm(ps)):
+        lines.append([name, interval(gaps, "+"), ahead(gaps), f"{p:.4f}", f"{with_others:.4f}"])
+    table([title, "95 %", "ahead on", "p", "p, Holm"], lines)
 
 
 def equal(of: str, found: dict, pairs: Iterable, every: int, ks):

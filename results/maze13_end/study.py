@@ -6,9 +6,9 @@ import numpy as np
 from results.lab import figures
 from results.lab.data import by_seed, clock, evaluations, kept, paired, rows_of, runs
 from results.lab.guessing import guessing, of_list
-from results.lab.intervals import ahead, holm, interval, p_value, side_by_side
+from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import equal, label_of, leads, pass_columns, table
+from results.lab.tables import corrected, equal, label_of, leads, pass_columns, table
 from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
@@ -176,11 +176,7 @@ def primary(found: dict):
     for own, other in PRIMARY_PAIRS:
         for k, values in zip(TESTED, minus(of_promised, own, other)):
             named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
-    ps = [p_value(values) for values in named.values()]
-    rows = []
-    for (name, values), p, corrected in zip(named.items(), ps, holm(ps)):
-        rows.append([name, interval(values, "+"), ahead(values), f"{p:.4f}", f"{corrected:.4f}"])
-    table(["test, primary", "95 %", "ahead on", "p", "p, Holm"], rows)
+    corrected("test, primary", named)
 
 
 def best_checkpoints(found: dict):

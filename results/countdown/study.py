@@ -7,7 +7,7 @@ from results.lab.figures import guess_curve, level, panel, seed_curves, seeds_sa
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import corrected, label_of, leads, pass_columns, table
+from results.lab.tables import corrected, label_of, leads, pass_columns, searched, table
 
 SFT = "train.py countdown_laptop_sft --optimizer muon --lr 1e-3 --seed {seed}"
 STEPS, EVERY = 1500, 150
@@ -74,17 +74,6 @@ for seed in SEEDS:
         TESTS[f"test-{name}-seed{seed}.json"] = evaluation(asked, one)
 
 
-def searched():
-    """Every arm of the search on validation problems."""
-    rows = []
-    for arm, seeds in sorted(runs("countdown", steps=STEPS).items()):
-        if SEARCHED in seeds and "-lr" in arm:
-            last = [f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS]
-            rows.append([arm, *last])
-    if rows:
-        table([f"search, seed {SEARCHED}, validation", *pass_columns(KS)], rows)
-
-
 def distinct() -> dict[str, list[float]]:
     """{row: the mean number of different right answers to a problem, of each seed}."""
     found: dict[str, list[float]] = {}
@@ -98,7 +87,7 @@ def tables():
     """Guesses and the search, then levels, differences and the rise at the end."""
     guesses = [f"{value:.3f}" for value in guessing("Countdown", TESTED)]
     table(["blind to the target, 1,024 test problems", *pass_columns(TESTED)], [[GUESS, *guesses]])
-    searched()
+    searched("countdown", SEARCHED, KS, STEPS)
     found = by_seed("countdown", "test-.+", TESTED)
     if not found:
         return

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from maxrl.analysis.plots import look
-from results.lab.data import at_clocks, clock, paired
+from results.lab.data import at_clocks, clock, evaluations, paired, runs
 from results.lab.intervals import ahead, holm, interval, p_value, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
@@ -44,6 +44,18 @@ def leads(title: str, columns: Iterable, rows: dict):
         cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
         lines.append([name, *cells])
     table([title, *heads], lines)
+
+
+def searched(study: str, seed: int, ks, steps: int = 1, more=lambda rows: {}):
+    """Every arm of a search on validation problems at the end; `more` gives {column: value} of a
+    run's rows."""
+    lines, measured = [], {}
+    for arm, seeds in sorted(runs(study, steps=steps).items()):
+        if seed in seeds and "-lr" in arm:
+            passed = [evaluations(seeds[seed], k)[-1] for k in ks]
+            measured = more(seeds[seed])
+            lines.append([arm, *(f"{value:.3f}" for value in [*passed, *measured.values()])])
+    table([f"search, seed {seed}, validation", *pass_columns(ks), *measured], lines)
 
 
 def corrected(title: str, rows: dict):

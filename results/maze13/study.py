@@ -4,11 +4,11 @@ MaxRL and GRPO with a KL penalty with other numbers of rollouts."""
 import numpy as np
 
 from maxrl.analysis.table import coverage
-from results.lab.data import clock, evaluations, means, paired, paper, runs, tested
+from results.lab.data import clock, means, paired, paper, runs, tested
 from results.lab.figures import banded, gap_panel, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
 from results.lab.runs import recorded
-from results.lab.tables import equal, label_of, leads, pass_columns, summary, table
+from results.lab.tables import equal, label_of, leads, pass_columns, searched, summary, table
 
 # A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
 SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
@@ -29,7 +29,6 @@ BEST = {
 # On validation mazes, of 16 samples, and on the test, of 64.
 KS = (1, 8)
 TESTED = (1, 8, 64)
-MOST = TESTED[-1]
 # More rollouts, or fewer, on the first seeds at the best rates with 32.
 FEWER = 3
 ROLLOUTS = (4, 16, 32, 128)
@@ -53,20 +52,14 @@ def with_all_methods() -> dict[str, dict[int, list[dict]]]:
     return paired(best, BEST)
 
 
-def search():
-    """Every arm of the first seed on validation mazes."""
-    rows = []
-    for arm, seeds in sorted(runs("maze13", steps=STEPS).items()):
-        if SEARCHED in seeds and "-lr" in arm:
-            ends = [evaluations(seeds[SEARCHED], k)[-1] for k in KS]
-            last = [means(seeds[SEARCHED], key, 50)[-1] for key in MEASURED]
-            rows.append([arm, *(f"{value:.3f}" for value in ends + last)])
-    table([f"search, seed {SEARCHED}, validation", *pass_columns(KS), *MEASURED.values()], rows)
+def measured(rows: list[dict]) -> dict[str, float]:
+    """What the table of the search has beside pass@k."""
+    return {said: means(rows, key, 50)[-1] for key, said in MEASURED.items()}
 
 
 def tables():
     """The search; then each method at its best rate, tested once."""
-    search()
+    searched("maze13", SEARCHED, KS, STEPS, measured)
     found = with_all_methods()
     seeds = list(found[OWN])
     values = coverage(tested("maze13/test.json"), TESTED)

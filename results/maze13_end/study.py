@@ -8,7 +8,7 @@ from results.lab.data import by_seed, clock, evaluations, kept, paired, rows_of,
 from results.lab.guessing import guessing, of_list
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
-from results.lab.tables import corrected, equal, label_of, leads, pass_columns, table
+from results.lab.tables import corrected, equal, label_of, leads, pass_columns, searched, table
 from results.maze13.study import SFT, SMALL
 
 SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
@@ -131,15 +131,6 @@ for seed in SEEDS:
         if step := best_saved(model):
             one = evaluation(ASKED, {name: f"maze13_end/{model}/step-{step:06}"})
             TESTS[f"best-{name}-seed{seed}.json"] = one
-
-
-def ladder():
-    """Every arm of the search on validation mazes at the end."""
-    rows = []
-    for arm, seeds in sorted(runs("maze13_end").items()):
-        if SEARCHED in seeds and "-lr" in arm:
-            rows.append([arm, *(f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS)])
-    table([f"search, seed {SEARCHED}, validation", *pass_columns(KS)], rows)
 
 
 def at_best() -> dict[str, dict[int, list[dict]]]:
@@ -266,7 +257,7 @@ def paced() -> dict[str, dict[int, list[dict]]]:
 
 def tables():
     """The search; then each method at its best rate, tested once."""
-    ladder()
+    searched("maze13_end", SEARCHED, KS)
     found = passed()
     if not found:
         return

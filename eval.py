@@ -33,7 +33,7 @@ from tqdm import tqdm
 from maxrl.analysis import plots, table
 from maxrl.analysis.metrics import best_at_k, exact_best_at_k
 from maxrl.learning.config import Config
-from maxrl.models import chat_template, checkpoint
+from maxrl.models import checkpoint
 from maxrl.run import build, cli, evaluation_options
 from maxrl.run.evaluation import are_verdicts, judge_samples, judged_prompts
 from maxrl.run.evaluation_options import drawn
@@ -160,7 +160,6 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> dict:
         "max_response": cfg.max_response,
         **drawn(args, cfg),
         "seed": cfg.seed,
-        "date": chat_template.date,
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
         "source": task.source,

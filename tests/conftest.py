@@ -63,19 +63,6 @@ def mazes(tmp_path_factory):
 
 
 @pytest.fixture
-def encoded(monkeypatch):
-    """The texts that tokenizers encode, but for the empty one."""
-    seen = set()
-    encode = Tokenizer.encode
-    monkeypatch.setattr(
-        Tokenizer,
-        "encode",
-        lambda self, text: seen.update([text][: len(text)]) or encode(self, text),
-    )
-    return seen
-
-
-@pytest.fixture
 def shell(capsys, monkeypatch, in_a_directory_of_its_own):
     """Run a script in this process: shell("train.py", "tiny", ...) -> (exit code, output)."""
 

@@ -81,22 +81,14 @@ def exact_best_at_k(distribution: dict[float, float], ks: ArrayLike) -> np.ndarr
 def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike) -> np.ndarray:
     """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
 
-    b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
-    Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is
-    already as good (fewer may suffice), inf where b never gets there (more than ks[-1]).
-    ValueError for other shapes or unsorted ks.
+    b's curve, which never falls, is interpolated linearly in k; samples_to_match(...) / ks are the
+    speed-ups of Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first
+    point is already as good (fewer may suffice), inf where b never gets there.
     """
-    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
-    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
-        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
-    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
-    reached = b >= a[:, None] - 1e-12  # (M, M)
-    # The first such j, and the point before it: there b[left] < a <= b[right].
-    right = reached.argmax(axis=1)  # (M,)
-    left = np.maximum(right - 1, 0)
-    between = right > left  # (M,)
-    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
-    return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+    # Equal means may differ by rounding. Of equal points the first counts.
+    a, b = (_array(coverage).round(12) for coverage in (coverage_a, coverage_b))
+    reached, first = np.unique(b, return_index=True)
+    return np.interp(a, reached, _array(ks)[first], right=np.inf)
 
 
 def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:

@@ -7,8 +7,7 @@ limits on CPU time and memory (maxrl/system/sandbox.py).
 from maxrl.system.sandbox import Pool, SandboxError
 
 SECONDS = 5.0  # of CPU time for one prompt, which usually takes less than a millisecond
-POOL = Pool("jinja2", "maxrl.system.templates", (["{{ 1 + 1 }}", "", {}], "2"))
-date = ""  # what templates print as the present time, in ISO format; "" is the present one
+POOL = Pool("jinja2", "maxrl.system.templates", (["{{ 1 + 1 }}", {}], "2"))
 
 
 def render(template: str, **variables: object) -> str:
@@ -19,6 +18,6 @@ def render(template: str, **variables: object) -> str:
     that JSON cannot hold. UsageError if jinja2 does not work.
     """
     try:
-        return POOL.ask(SECONDS, template, date, variables)
+        return POOL.ask(SECONDS, template, variables)
     except (SandboxError, TypeError, ValueError) as error:
         raise ValueError(f"the chat template cannot be rendered: {error}") from None

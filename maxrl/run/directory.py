@@ -22,13 +22,12 @@ from typing import TextIO
 import torch
 
 from maxrl.learning.config import FREE_ON_RESUME, Config
-from maxrl.models import chat_template, checkpoint
+from maxrl.models import checkpoint
 from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say, warn
 from maxrl.run.recipes import read_record
 from maxrl.system import distributed, files, user_code
 from maxrl.system.errors import RunError, UsageError
-from maxrl.system.totals import Totals
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
@@ -210,7 +209,6 @@ class Run:
             "config": self.cfg.to_dict(),
             "examples": self.examples,
             "data": self.data,
-            "date": chat_template.date,
             "code": code,
         }
         # The last start that trained has made what is here.
@@ -253,15 +251,12 @@ class Run:
         self.reached = 0 < self.cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = self.reached or step + 1 == self.cfg.steps
         minutes = self.main and self.cfg.save_every_minutes
-        totals = Totals()
-        totals.sum("stop", self.signalled is not None)
-        totals.sum("asked", self.asked)
-        totals.sum("save", minutes and time.monotonic() - self.saved >= 60 * minutes)
-        asked = totals.metrics()
-        self.asked = bool(asked["asked"])
-        self.stopped = bool(asked["stop"] or self.asked) and not finished
+        due = minutes and time.monotonic() - self.saved >= 60 * minutes
+        mine = [self.signalled is not None, self.asked, due]
+        signalled, self.asked, due = map(bool, distributed.gathered(mine).any(axis=0))
+        self.stopped = (signalled or self.asked) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        if finished or every or self.stopped or asked["save"]:
+        if finished or every or self.stopped or due:
             self.save(policy, optimizer, step, logger)
         return self.reached or self.stopped
 

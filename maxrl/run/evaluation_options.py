@@ -11,7 +11,7 @@ from maxrl.learning.config import FREE_ON_RESUME, LANGUAGE, Config
 from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
-from maxrl.run.setup import choose_rewards, fix_date, load
+from maxrl.run.setup import choose_rewards, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
@@ -224,7 +224,6 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
     Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
     to the task.
     """
-    fix_date(*args.rows)
     split = args.split or "validation"
     try:
         task = load(cfg, split)

@@ -1,11 +1,9 @@
 """What the scripts work with: the splits of a task, the judge of its rollouts, and the recipe."""
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import compress
 from pathlib import Path
 from typing import cast
@@ -16,7 +14,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.advantages.options import check_estimation, estimator_options
 from maxrl.advantages.registry import RewardError, find
 from maxrl.learning.config import LANGUAGE, Config
-from maxrl.models import chat_template, checkpoint
+from maxrl.models import checkpoint
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.build import new_tokenizer
 from maxrl.run.cli import say, warn
@@ -86,29 +84,12 @@ def choose_rewards(
 
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     """Return the training split, and the validation split if there are evaluations."""
-    fix_date(cfg.out)
     task = load(cfg, "train")
     if not cfg.eval_every:
         return task, None
     validation = load(cfg, "validation")
     check_shared(task, validation)
     return task, validation
-
-
-def fix_date(*folders: str | Path):
-    """Let chat templates print the latest date on which a run in `folders` began, or else today's.
-
-    A resumed run then has the prompts of an uninterrupted one, and so has its evaluation.
-    """
-    dates = []
-    for folder in folders:
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            date = read_json(Path(folder) / "recipe.json")["date"]
-            # A damaged one raises.
-            datetime.fromisoformat(date)
-            dates.append(date)
-    date = max(dates, default=datetime.now().isoformat())
-    chat_template.date = distributed.from_main(date)
 
 
 def load(cfg: Config, split: str) -> Task:

@@ -15,11 +15,6 @@ from typing import Any, NoReturn
 
 from maxrl.system.errors import UsageError
 
-# Options that there were, and what does it now.
-REPLACED = {
-    "allow-fractional": "use --thresholds true, or --estimator tailrl",
-}
-
 
 def parse(kind: type, text: str) -> object:
     """Return the value that `text` has as a field of type `kind`.
@@ -82,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         name = dashed(option).lstrip("-")
         lists = "lists are written with commas, and --help lists all options"
         hint = near(name, (known.lstrip("-") for known in options), lists, "--")
-        said = REPLACED.get(name) or self.other.get(name.replace("-", "_"), "")
+        said = self.other.get(name.replace("-", "_"), "")
         # An option of another program may be one that this program does not have either.
         first, *_ = re.split("[ ,]", said)
         if said and (first in options or not first.startswith("--")):

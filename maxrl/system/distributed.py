@@ -4,14 +4,12 @@ import atexit
 import contextlib
 import os
 import resource
-import socket
 import sys
 import threading
 import time
 import warnings
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -66,7 +64,8 @@ def setup(
         waiting.daemon = True
         waiting.start()
         try:
-            join(gpu, timedelta(hours=hours))
+            backend = "nccl" if gpu else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(hours=hours), device_id=gpu)
         except (ValueError, OSError, dist.DistError) as error:
             raise RunError(
                 "WORLD_SIZE is set, but the ranks cannot connect: start them with torchrun, or "
@@ -82,32 +81,6 @@ def launched(name: str, default: int) -> int:
     """Return a number that a launcher has set; the default without one, and for an empty text."""
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else default
-
-
-def join(gpu: torch.device | None, patience: timedelta) -> None:
-    """Join the process group; RunError beside ranks of an earlier launch on the same port.
-
-    They outlive a launcher that is killed, and may meet the store of the next one.
-    """
-    env = os.environ.get
-    # torchrun has opened its store before it starts a rank.
-    if env("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        socket.create_connection((env("MASTER_ADDR"), int(env("MASTER_PORT", 0))), 60).close()
-    store, number, size = next(dist.rendezvous("env://", timeout=timedelta(hours=1)))
-    # Ranks of a launch have a folder of logs in common on each node, where others have another.
-    launch = Path(env("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent
-    node = f"{socket.gethostname()} {env('GROUP_RANK')}"
-    store.append(f"{node}{launch}", f" {os.getpid()}")
-    found = store.compare_set(node, "", str(launch)).decode()
-    if found != str(launch):
-        raise RunError(
-            f"ranks of another launch use port {env('MASTER_PORT')}: end the processes"
-            f"{store.get(node + found).decode()}, then start again"
-        )
-    backend = "nccl" if gpu else "gloo"
-    dist.init_process_group(
-        backend, store=store, rank=number, world_size=size, timeout=patience, device_id=gpu
-    )
 
 
 def leave() -> None:

@@ -10,18 +10,18 @@ import json
 import re
 from datetime import datetime
 
+# What templates print as the present time: a prompt is the same whenever a run goes on or is
+# evaluated.
+NOW = datetime(2025, 1, 1)
 
-def work(template: str, date: str, variables: dict) -> str:
-    """Return the text that a template makes of `messages` and whatever else it reads.
 
-    date  what it prints as the present time, in ISO format; "" for the present one
-    """
+def work(template: str, variables: dict) -> str:
+    """Return the text that a template makes of `messages` and whatever else it reads."""
     import jinja2
 
     if [int(n) for n in re.findall("[0-9]+", jinja2.__version__)[:3]] < [3, 1, 6]:
         raise ValueError(f"jinja2 {jinja2.__version__} has known holes in its sandbox")
-    now = datetime.fromisoformat(date) if date else datetime.now()
-    usual = {"tools": None, "documents": None, "strftime_now": now.strftime}
+    usual = {"tools": None, "documents": None, "strftime_now": NOW.strftime}
     text = compiled(template).render(usual | variables)
     text.encode()  # raises for half of a surrogate pair, which no tokenizer takes
     return text

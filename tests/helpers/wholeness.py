@@ -43,7 +43,7 @@ def comparable(file: Path) -> Any:
     if file.name not in ("recipe.json", "checksums.json"):
         return file.read_bytes()
     content = json.loads(file.read_text())
-    other = {"step", "earlier", "date", "recipe.json", "metrics.jsonl"}
+    other = {"step", "earlier", "recipe.json", "metrics.jsonl"}
     return [(key, repr(value)) for key, value in content.items() if Path(key).name not in other]
 
 

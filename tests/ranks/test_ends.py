@@ -2,13 +2,11 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from maxrl.run import cli
 from maxrl.system import distributed
@@ -16,6 +14,8 @@ from maxrl.tasks import verifiers
 from tests import ROOT
 from tests.helpers.runs import passed
 from tests.helpers.started import Forked, ended, free_port, python, start, two_ranks, until
+
+pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -146,48 +146,6 @@ with cli.script("x.py"):
     distributed.setup("cpu")
     print("met", distributed.gathered([1.0]).sum())
 """
-
-
-@pytest.fixture(autouse=True)
-def rank(in_a_directory_of_its_own):
-    Path("rank.py").write_text(RANK)
-
-
-def one_rank(number: int, launch: str, port: int, **more):
-    """Start a rank as torchrun does, of a launch with this folder."""
-    env = {"RANK": f"{number}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "GROUP_RANK": "0"}
-    env |= {"MASTER_PORT": f"{port}", "LOCAL_RANK": f"{number}"}
-    env |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    env |= {"TORCHELASTIC_ERROR_FILE": f"/tmp/{launch}/attempt_0/{number}/error.json"}
-    return Forked("rank.py", env=env | more)
-
-
-@pytest.fixture
-def store():
-    """As torchrun has one for its ranks."""
-    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def test_ranks_of_two_launches_on_one_port(store):
-    """The later one's are told which process to end; those of the first meet as if nothing were."""
-    first = one_rank(0, "new", store.port)
-    store.wait([f"{socket.gethostname()} 0"])
-    code, said = ended(one_rank(1, "old", store.port), 60)
-    assert code == 2
-    assert "Traceback" not in said
-    assert f"{store.port}" in said
-    assert f" {first.pid}," in said
-    for rank in (one_rank(1, "new", store.port), first):
-        code, said = ended(rank, 60)
-        assert (code, said) == (0, "met 2.0\n")
-
-
-@pytest.mark.parametrize("missing", [{}, {"RANK": ""}])
-def test_a_rank_without_a_launcher(missing):
-    """It does not wait for the next one."""
-    code, said = ended(one_rank(0, "old", free_port(), **missing), 60)
-    assert code == 2
-    assert "Traceback" not in said
 
 
 LEFT_OVER = RANK.replace("with cli", "distributed.WAIT = 0.2\nwith cli")

@@ -22,15 +22,15 @@ from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, UP
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import each, put
+from tests.helpers.tables import each
 
 WORDS = Tokenizer.from_vocabulary(VOCABULARY)
 
 
-def save(name, config, tokenizer=WORDS, date=None, **options):
+def save(name, config, tokenizer=WORDS, **options):
     """A checkpoint of the dice, with a recipe that says this; of None without one."""
     options = {"task": "tests.helpers.tiny:Up"} | options | (config or {})
-    recipe = {"recipe": {"config": Config(**options).to_dict(), "date": date}}
+    recipe = {"recipe": {"config": Config(**options).to_dict()}}
     known = {} if config is None else recipe
     checkpoint.save(name, Checkpoint(tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7]), **known)
 
@@ -180,40 +180,6 @@ def test_one_file_may_be_written_in_several_ways(monkeypatch, tmp_path):
     assert override(known, {"task": "other.py:Own"}).task_options == {}
     with pytest.raises(UsageError, match="--reward-weights"):
         override(known, {"reward": ("mine.py:g", "mine.py:f")})
-
-
-OLD = "2024-07-26T01:02:03"
-LATER = "2025-01-02T00:00:00"
-
-
-@pytest.mark.parametrize("script", ["eval.py", "sample.py"])
-@pytest.mark.parametrize(
-    "dates, printed",
-    [
-        ([OLD], OLD),
-        ([OLD, LATER], LATER),
-        ([LATER, OLD], LATER),
-        ([None, OLD], OLD),
-        ([OLD, 5, "yesterday", {}], OLD),
-        ([None, None], None),
-    ],
-)
-def test_templates_print_one_date(dates, printed, script, judges, shell, encoded):
-    """That of the run, the latest of several, or else that of the program's begin."""
-    words = Tokenizer.from_vocabulary(VOCABULARY)
-    words.config["chat_template"] = "{{ strftime_now('%FT%T.%f') }} {{ messages[0].content }}"
-    put(Path("mine.jsonl"), [{"prompt": [{"role": "user", "content": "UP"}]}] * 4)
-    rows = [f"row{place}" for place in range(len(dates))]
-    for row, date in zip(rows, dates):
-        save(row, None if date is None else {"task": "prompts"}, words, date)
-    task = "--task prompts --task.test mine.jsonl --split test --reward judges.py:up"
-    few = f"{task} --max-response 6 --samples 2 --prompts 2"
-    kept = ("--json", "out.json") if script == "eval.py" else ()
-    passed(shell(script, *rows, *few.split(), *kept))
-    (text,) = encoded
-    assert text.startswith(printed or "")
-    if kept:
-        assert text.startswith(read_json("out.json")["date"])
 
 
 def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):

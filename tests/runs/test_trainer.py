@@ -484,18 +484,3 @@ def test_the_adapter_of_peft_by_default():
     assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual
     one = peft.LoraConfig(target_modules="q_proj")
     assert adapter(one)["lora_projections"] == ("q_proj",)
-
-
-def test_the_date_of_a_run_beside_another_trainer(new):
-    """A resumed run keeps its own, whichever trainer was made last."""
-
-    def date():
-        return read_json("out/recipe.json")["date"]
-
-    new().train()
-    shutil.rmtree("out/step-000004")
-    began = date()
-    again = new()
-    new(output_dir="two")
-    again.train(resume_from_checkpoint=True)
-    assert date() == began

@@ -3,21 +3,19 @@ checkpoints."""
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from maxrl.models import chat_template, checkpoint
+from maxrl.models import chat_template
 from maxrl.models.tokenizer import ROLES, Tokenizer
 from maxrl.system import templates
 from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
 from tests.helpers import tiny
 from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn
-from tests.helpers.runs import passed
-from tests.helpers.tables import cells, each, put
+from tests.helpers.tables import cells, each
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [turn("user", "a b")]
@@ -157,10 +155,10 @@ def test_an_old_jinja_is_refused(version, monkeypatch, tmp_path):
     """Before 3.1.6 its sandbox has holes."""
     monkeypatch.setattr("jinja2.__version__", version)
     with pytest.raises(ValueError, match="known holes"):
-        templates.work(SMOLLM2, "", {"messages": USER})
+        templates.work(SMOLLM2, {"messages": USER})
     for later in ("3.1.6", "3.2.0rc1"):
         monkeypatch.setattr("jinja2.__version__", later)
-        assert templates.work(SMOLLM2, "", {"messages": USER})
+        assert templates.work(SMOLLM2, {"messages": USER})
     # The process that renders finds another jinja2, and says how to mend it.
     (tmp_path / "jinja2.py").write_text(f"__version__ = {version!r}")
     monkeypatch.syspath_prepend(tmp_path)
@@ -338,21 +336,11 @@ def test_a_token_that_tokenizer_json_lacks(tmp_path, line):
     assert Tokenizer.load(tmp_path).encode("a <new>") == [5, len(WORDS)]
 
 
-def test_a_resumed_run_has_the_date_of_its_start(dice, shell, encoded, monkeypatch):
-    """A template that prints the time: every step has the prompts of an uninterrupted run."""
-    whole = checkpoint.load(dice)
-    words = whole.tokenizer
-    words.config["chat_template"] = "{{ strftime_now('%F %T.%f') }} {{ messages[0].content }}"
-    checkpoint.save("chat", whole)
-    put(Path("mine.jsonl"), [{"prompt": [turn("user", "UP")]}] * 4)
-    Path("mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
-    run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"
-    few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
-    for steps in (1, 2):
-        passed(shell("train.py", *run.split(), *few.split(), "--steps", steps))
-    assert len([text for text in encoded if "UP" in text]) == 1
-    monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
-    assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"
+def test_templates_print_one_date():
+    """A run that goes on, and an evaluation of it, have the prompts of an uninterrupted run."""
+    words = Tokenizer.from_vocabulary(("a", "b"))
+    words.config["chat_template"] = "{{ strftime_now('%F %T') }} {{ messages[0].content }}"
+    assert words.render(USER) == "2025-01-01 00:00:00 a b"
 
 
 def test_tokenizers_that_cannot():

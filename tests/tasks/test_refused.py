@@ -57,7 +57,6 @@ train.py JUDGED --estimator maxrl_centered --thresholds true | is exact for 0 an
 train.py JUDGED --estimator rloo --thresholds true | rloo takes any reward
 train.py JUDGED --estimator tailrl --thresholds true | tailrl takes any reward
 train.py JUDGED --estimator mine.py:guarded --thresholds true | --thresholds
-train.py JUDGED --allow-fractional true | use --thresholds true
 train.py JUDGED --estimator mine.py:root | mine.py has no function or class root
 train.py JUDGED --estimator mine.py:short --estimator.pover 1 | takes no option 'pover'
 train.py JUDGED --estimator mine.py:short | must return finite advantages of the rewards' shape

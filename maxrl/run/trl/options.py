@@ -11,7 +11,7 @@ from typing import Any
 
 from maxrl.learning.config import Config, as_kind
 from maxrl.run.trl.scripted import Scripted, of_process
-from maxrl.system.arguments import REPLACED, asks, dashed, guess, near
+from maxrl.system.arguments import asks, guess, near
 from maxrl.system.errors import UsageError
 
 # Options of TRL that are refused: why, what to do instead, and their names. NAME=VALUE is what TRL
@@ -258,7 +258,7 @@ class MaxRLConfig(Scripted):
             raise UsageError(f"{name} is gone from TRL or transformers: {GONE[name]}")
         known = KINDS | USUAL
         if name not in known:
-            hint = REPLACED.get(dashed(name)) or near(name, known)
+            hint = near(name, known)
             said = f"{name} is an option of neither TRL nor train.py"
             raise UsageError(f"{said}; {hint}" if hint else said)
         if name in KINDS:

@@ -142,7 +142,6 @@ class MaxRLTrainer(Around):
         data = {"train": train, "validation": validation}
         data |= {split: str(rows) for split, rows in data.items() if isinstance(rows, Path)}
         limit = self.args.max_prompt_length or 0
-        setup.fix_date(self.args.output_dir)
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
         self.validation = None if validation is None else setup.load(cfg, "validation")
@@ -206,8 +205,6 @@ class MaxRLTrainer(Around):
             raise UsageError(f"{said}, which is {newest}")
         cfg = self.cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.execute(script("train"))
-        # Another trainer may have been made in the meantime, whose run began at another time.
-        setup.fix_date(cfg.out)
         before = [*multiprocessing.active_children(), *threading.enumerate()]
         self.control.should_training_stop = False
         self.call("on_train_begin")

@@ -11,8 +11,8 @@ response tokens as in Appendix F, or by another divisor if the recipe names one
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise but adds a factor (N - 1) / N.
 3. rloo             A_i = r_i - mean of the others. The same, but without this factor.
 4. grpo             A_i = (r_i - mean) / std. A prompt's weight is about 1 / sqrt(p (1 - p)).
-5. maxrl            A_i = (r_i - mean) / mean. A prompt's weight is nearly 1 / p and at most N - 1:
-                    this approximates the gradient of log p by its terms up to order N - 1.
+5. maxrl            A_i = (r_i - mean) / mean. A prompt's weight is (1 - (1-p)^(N-1)) / p, at most
+                    N - 1: the gradient of log p, cut off after its term of order N - 1.
 """
 
 import math

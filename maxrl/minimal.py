@@ -42,7 +42,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         L = tokens.shape[1]
         x = self.token(tokens) + self.position.weight[:L]  # (B, L, E)
-        # Without this mask a place would see the very token that it has to predict.
+        # Without this mask a position would see the very token that it has to predict.
         causal = nn.Transformer.generate_square_subsequent_mask(L)  # (L, L)
         x = self.blocks(x, mask=causal)  # (B, L, E)
         return self.head(x)  # (B, L, V)

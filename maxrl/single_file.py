@@ -6,7 +6,7 @@ Algorithm 1 of arXiv 2602.02710, from a checkpoint's weights to the gradient:
 
 Then `python sample.py runs/single_file/base runs/single_file/trained --both --task gsm8k
 --task.directory data/word_problems --max-response 40` shows what the model wrote before and after.
-It takes small Llamas with TEMPLATE's chat format and the files of data.word_problems or data.gsm8k.
+Small Llamas with TEMPLATE's chat format will do, on files of data.word_problems or data.gsm8k.
 
 P  prompts of a step        B  rows of a tensor: P N    E, V   sizes of hidden state, vocabulary
 N  rollouts of a prompt     L  tokens of a row          D      size of an attention head
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
         body.layers = nn.ModuleList(layers)
         body.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.model = body
-        # A pair of numbers turns by this angle a position: the first fast, the last hardly at all.
+        # Each position turns a pair by this angle more: the first fast, the last hardly at all.
         exponents = torch.arange(0, c.head_dim, 2).double() / c.head_dim
         self.radians = c.rope_theta**-exponents  # (D / 2,)
 
@@ -159,7 +159,7 @@ class Transformer(nn.Module):
         """From states (B, L, E) to the logits (B, L, V) of the token after each of them."""
         h = self.model.norm(x)
         logits = F.linear(h, self.model.embed_tokens.weight)  # the head is tied to the embeddings
-        return logits.to(x.dtype)  # a softmax in bfloat16 would be wrong by .02 and more
+        return logits.to(x.dtype)  # a softmax in bfloat16 would be off by .02 and more
 
 
 def load(folder):
@@ -206,7 +206,7 @@ def encode(model, prompts, n):
     # The last token of a prompt is left for the next call, which gives the first logits needed.
     most = [prompt[:-1] for prompt in prompts]
     last = [prompt[-1:] for prompt in prompts]
-    # No token sees a later one, so padding on the right changes nothing.
+    # No token sees a later one, so padding on the right changes nothing; is_token hides it later.
     tokens, is_token = padded(most)  # (P, S)
     nothing = [None] * len(model.model.layers)
     _, past, _ = model(tokens, nothing, is_token[:, :0])
@@ -244,7 +244,7 @@ def log_probs(model, prompts, responses):
     """log m of every token of the responses (P, N, L), given the prompt and the tokens before."""
     z = responses.flatten(0, 1)  # (B, L)
     past, is_token, last = encode(model, prompts, responses.shape[1])
-    # Each token is predicted at the place before it.
+    # Each token is predicted at the position before it.
     before = torch.cat([last, z[:, :-1]], dim=1)  # (B, L)
     x, _, _ = model(before, past, is_token)
     logits = model.logits(x).transpose(1, 2)  # (B, V, L)
@@ -273,7 +273,7 @@ def advantages(rewards, method):
 def update(model, optimizer, prompts, responses, mask, A):
     """One step of Adam for responses and mask (P, N, L), A (P, N); returns the gradient's norm."""
     optimizer.zero_grad()
-    mixed = [i for i, group in enumerate(A) if group.any()]  # all wrong or right: no gradient
+    mixed = [i for i, group in enumerate(A) if group.any()]  # the others have no gradient
     size = ROWS // A.shape[1]
     for first in range(0, len(mixed), size):
         groups = mixed[first : first + size]
@@ -283,7 +283,7 @@ def update(model, optimizer, prompts, responses, mask, A):
         # One divisor for the whole batch (App. F): a mean of each forward would be another loss.
         loss = -weighted.sum() / mask.sum()  # the minus because Adam descends
         loss.backward()  # Algorithm 1, line 8: adds to the gradient of the groups before
-    # Clipping shortens a step and leaves its direction, so prompts keep their weights.
+    # Clipping scales the whole gradient, so prompts keep their relative weights.
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()  # line 9
     return norm

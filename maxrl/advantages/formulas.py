@@ -8,11 +8,12 @@ is w(p) grad p: the weight w(p) says which prompts an estimator cares about.
     reinforcement       p - 1, its term of k = 1         weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
-N rollouts give at most order T = N (Theorem 2), which Eq. (9) and Eq. (10) reach (maxrl_success and
-maxrl_centered below). In a group without a success (K = 0) Eq. (10) gives all rollouts the
-advantage -1, and Algorithm 1 gives them 0. The contribution of such groups, which Algorithm 1
-drops, has the expectation (1-p)^(N-1) grad p: their probability is (1-p)^N, and the mean score of a
-failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has order N - 1.
+N rollouts give order T = N (Theorem 2) by Eq. (9) and Eq. (10), which are maxrl_success and
+maxrl_centered below, and no higher order. In a group without a success (K = 0) Eq. (10) gives all
+rollouts the advantage -1, and Algorithm 1 gives them 0. The contribution of such groups, which
+Algorithm 1 drops, has the expectation (1-p)^(N-1) grad p: their probability is (1-p)^N, and the
+mean score of a failure is -grad p / (1-p). This is the last term of w_N: Algorithm 1 has
+order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r
@@ -244,7 +245,7 @@ def maxrl_leave_two_out(rewards: Tensor, order: int) -> Tensor:
     failures = (1 - rewards).sum(dim=1, keepdim=True)  # (P, 1)  F
     left = failures.long() - 1  # (P, 1)
     left = left.clamp(0, N - 2)  # without a pair nothing counts
-    terms = _all_fail(rewards[:, 1:], order)  # (N - 1, order)  of N - 1 rollouts
+    terms = _all_fail(rewards[:, 1:], order)  # (N - 1, order)  for groups of N - 1
     c = terms.sum(dim=1)  # (N - 1,)  c_T of every f
     return rloo(rewards) * c[left]  # (P, N)
 

@@ -68,7 +68,7 @@ class SequencePolicy:
     Raises ValueError if there are no stop tokens.
     """
 
-    items = "tokens"
+    items = "tokens"  # what the metrics count
 
     # With stop tokens; on the CPU if `shard`, so that no GPU must hold all of it in float32.
     checkpoint: Checkpoint
@@ -82,7 +82,7 @@ class SequencePolicy:
     clip: tuple[float, float] = (0.2, 0.2)  # (low, high) distance of the importance ratio from 1
     entropy_bonus: float = 0.0  # weight of the entropy, aggregated as the loss is
     beta: float = 0.0  # weight of the KL divergence from the reference, aggregated as the loss is
-    kl: str = "k3"  # or "k2": which divergence the penalty's gradient is of, see losses.py
+    kl: str = "k3"  # or "k2": the direction of the KL divergence, see losses.py
     reference: Transformer | None = None  # for beta; it is frozen here
     kv_memory_gb: float = 0.0  # GiB that sampling may use; 0: wave_rows is the limit
     cuda_graphs: bool = True  # replay the steps of sampling on a GPU
@@ -260,7 +260,7 @@ class SequencePolicy:
         """
         # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
-        # Nor are its graphs used again, whose memory the gradient may need.
+        # Its CUDA graphs are not used again either, and the gradient may need their memory.
         cuda.forget_graphs()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         batches, sizes = self.batches(rollouts, group_ids, advantages)

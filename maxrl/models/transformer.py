@@ -251,7 +251,7 @@ class Transformer(nn.Module):
         positions = positions.expand(G, L)
         mask = prefix_x = prefix_rotation = None
         if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
-            # A row's own tokens follow the last token of their prefix, not its padding.
+            # A row's own tokens follow the last token of its prefix, not the padding.
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]
             Lp = prefix.shape[1]

@@ -7,8 +7,8 @@
       pack           drop them, so that the cost follows the rows that are alive
       finish         cut off what rows have drawn after their stop token
 
-Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
-number that, for a given length limit, depends on (seed, training step, prompt index, rollout index,
+Noise rule: a token is drawn by inverting the cumulative distribution at a uniform number. For a
+given length limit, this number depends on (seed, training step, prompt index, rollout index,
 position) alone. Batching, finished rows and the number of ranks therefore change a rollout only
 through rounding of the logits.
 
@@ -119,12 +119,13 @@ def generate(
         # Counting costs a few kernels and, on a CPU, a look at the numbers, so it is done rarely.
         if position and position % CHECK_EVERY == 0:
             note_ended(state, stop, position)
-            alive = counts.read(state.alive)
-            if alive is not None and not alive.any():
+            # A GPU gives the numbers (G,) of the search before this one, which need no wait.
+            left = counts.read(state.alive)
+            if left is not None and not left.any():
                 break
-            if alive is not None and position % pack_every(device) == 0:
-                pack(state, alive)
-            # After the rows have their new places.
+            if left is not None and position % pack_every(device) == 0:
+                pack(state, left)
+            # Only now, as packing gives the rows new places.
             counts.start(state.alive)
             if watch:
                 watch(position)
@@ -199,27 +200,29 @@ def note_ended(state: State, stop: Tensor, position: int) -> None:
     state.alive &= ~torch.isin(newest, stop).any(-1)
 
 
-def pack(state: State, alive: Tensor) -> None:
+def pack(state: State, left: Tensor) -> None:
     """Rearrange the rows without those that have ended, if that makes a step cheap enough.
 
     A step must then cost at most the share SHRINK_AT of what it costs now.
 
-    alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
-           the host; not all 0
+    left  (G,) the number of rows of each group that are alive, or were at an earlier search, on the
+          host; not all 0
 
     A prompt's rows become one or several groups, all of the same width. Wide groups keep some rows
     that have ended, and each narrow group reads its prompt again, so the cheapest width is chosen.
+    Two prompts with 1 and 3 rows left make 1 + 3 groups of width 1, 1 + 2 of width 2 or 1 + 1 of
+    width 3, the last two with rows that have ended.
     """
     G, M = state.alive.shape
     N = state.num_rollouts
     P = len(state.tokens) // N
     rows = state.prompts.bincount(minlength=P) * M  # (P,) of each prompt
-    rows_alive = torch.zeros_like(rows).index_add(0, state.prompts, alive)  # (P,)
+    rows_alive = torch.zeros_like(rows).index_add(0, state.prompts, left)  # (P,)
     widths = torch.arange(1, int(rows_alive.max()) + 1)
     pieces = -(-rows_alive // widths[:, None])  # (widths, P) groups that hold the alive rows
     groups = pieces.sum(1)
     costs = state.cache.cost(groups * widths, groups).float()  # (widths,)
-    # What is left of a prompt's last group is filled with rows that have ended.
+    # A prompt's last group is filled with rows that have ended, if there are as many.
     enough = (pieces * widths[:, None] <= rows).all(1)
     best = int(costs.where(enough, torch.inf).argmin())
     if costs[best] > SHRINK_AT * state.cache.cost(G * M, G):

@@ -1,7 +1,8 @@
 """One function per experiment, which returns the options of a run.
 
-Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
-published repository has (github.com/tajwarfahim/maxrl, c0698eb), or "ours" for what neither states.
+A comment is the source of the numbers in its line and in the lines above it that have none: a place
+in the paper (arXiv 2602.02710), "code" for what only the published repository has
+(github.com/tajwarfahim/maxrl, c0698eb), or "ours" for what neither states.
 
 A recipe that leaves an option out has the default of maxrl/learning/config.py. For the optimizer,
 AdamW with betas .9 and .999, weight decay .01 and gradients clipped at 1, these are the defaults of
@@ -29,7 +30,7 @@ def maze17_sft() -> Config:
             num_hidden_layers=4,
             max_position_embeddings=512,
             rope_theta=1e6,
-            # ours, 1/sqrt(256): with code's .02 walls are not read by step 1,500
+            # ours, 1/sqrt(256): with code's .02 a model does not read walls by step 1,500
             initializer_range=1 / 16,
         ),
         estimator="supervised",

@@ -18,7 +18,7 @@ from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
 from maxrl.system import distributed, files
-from maxrl.system.errors import FAULTS, describe_error
+from maxrl.system.errors import FAULTS, RunError, describe_error
 from maxrl.system.totals import Metrics, Totals
 from maxrl.tasks.base import is_success
 from maxrl.tasks.rewards import Judge, count_faults
@@ -280,8 +280,15 @@ class Logger:
             say("\n".join(lines))
 
     def close(self):
-        """Close the files."""
-        if self.main:
-            for tracker in self.trackers:
-                self.tracked(tracker, "close")
-            self.file.close()
+        """Close the files; RunError if the run has ended and none of its steps had a verdict."""
+        if not self.main:
+            return
+        rows = [json.loads(line) for line in self.history().splitlines()]
+        for tracker in self.trackers:
+            self.tracked(tracker, "close")
+        self.file.close()
+        if rows and not self.run.stopped and all(row.get("tokens") == 0 for row in rows):
+            raise RunError(
+                "no rollout of this run had a verdict, so nothing was learned: mend the reward "
+                "function, and start another run with --out DIR"
+            )

@@ -85,10 +85,9 @@ def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike
     speed-ups of Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first
     point is already as good (fewer may suffice), inf where b never gets there.
     """
-    # Equal means may differ by rounding. Of equal points the first counts.
-    a, b = (_array(coverage).round(12) for coverage in (coverage_a, coverage_b))
-    reached, first = np.unique(b, return_index=True)
-    return np.interp(a, reached, _array(ks)[first], right=np.inf)
+    # A little below: equal means may differ by rounding, and of equal points the first counts.
+    a = _array(coverage_a) - 1e-12
+    return np.interp(a, _array(coverage_b), _array(ks), right=np.inf)
 
 
 def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:

@@ -68,7 +68,7 @@ class MicroBatch:
 def rectangles(
     prompts: np.ndarray, lengths: np.ndarray, budget: int
 ) -> Iterator[tuple[np.ndarray, slice]]:
-    """Cut a table of G groups and M rows each into rectangles of some groups and some columns.
+    """Cut G groups of M rows each into rectangles of some groups and some columns.
 
     prompts  (G,), an array: the number of tokens of each prompt
     lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0

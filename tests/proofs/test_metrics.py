@@ -146,6 +146,7 @@ MATCHES = """
 1 4 16 64 | .1 .4 .5 .8 | .4 .6 .9 .95 | 1 1 2.5 12
 1 4 16 64 | .1 .4 .5 .8 | .1 .4 .5 .8 | 1 4 16 64
 1 2 4 | .5 .5 .5 | .2 .5 .5 | 2 2 2
+1 2 3 4 | .1 .3 .2 .5 | .1 .1 .1 .5 | 1 3.5 3.25 4
 1 | .5 | .4 | inf
 """
 
@@ -154,6 +155,8 @@ MATCHES = """
 def test_samples_to_match(line):
     ks, a, b, expected = ([*map(float, part.split())] for part in line.split("|"))
     assert samples_to_match(ks, a, b).tolist() == pytest.approx(expected)
+    # Equal means may differ by rounding.
+    assert samples_to_match(ks, a, np.nextafter(b, 0)).tolist() == pytest.approx(expected)
 
 
 def test_groups_of_one_and_no_groups():

@@ -17,8 +17,10 @@ from maxrl.system.errors import UsageError
 # Options of TRL that are refused: why, what to do instead, and their names. NAME=VALUE is what TRL
 # has by default, if it has something, and what is done here.
 REFUSED = {
-    "rollouts come from the trained model itself; to keep vLLM, see maxrl/run/other_trainers.md": (
-        "use_vllm=false use_transformers_continuous_batching=false use_transformers_paged=false "
+    "rollouts come from the trained model itself; to keep vLLM, change only the advantages, as in "
+    "maxrl/run/other_trainers.md": "use_vllm=false",
+    "rollouts come from the trained model itself; `wave_rows` and `kv_memory_gb` set memory": (
+        "use_transformers_continuous_batching=false use_transformers_paged=false "
         "cache_implementation"
     ),
     "training samples what it scores, or estimators are biased; evaluations have "

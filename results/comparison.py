@@ -78,8 +78,16 @@ def tables():
     }
     for name, pair in named.items():
         rows[f"13x13 mazes, 350 steps, {name}"] = in_file(test, *pair), mazes
-    found = in_files("countdown", "test-.+")
-    rows["Countdown, 1,500 steps, no KL"] = found, "Countdown"
+    named = {
+        "no KL": ("maxrl", "grpo"),
+        "GRPO with KL": ("maxrl", PENALISED),
+        "both with KL": ("maxrl-k3.04", PENALISED),
+    }
+    for name, pair in named.items():
+        rows[f"Countdown, 1,500 steps, {name}"] = (
+            in_files("countdown", "test-.+", *pair),
+            "Countdown",
+        )
     rows |= {
         "word problems, no KL": (in_file("texts/words-test.json"), "word problems"),
         "subset sums, no KL": (in_files("texts", "subset_sum-test"), "subset sums"),

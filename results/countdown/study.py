@@ -3,7 +3,7 @@
 import numpy as np
 
 from results.lab.data import by_seed, evaluations, kept, runs
-from results.lab.figures import guess_curve, level, panel, seed_curves, seeds_said
+from results.lab.figures import guess_curve, level, panel, penalised, seed_curves, seeds_said
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
@@ -128,14 +128,18 @@ def drawn() -> dict:
     lines = []
     found = by_seed("countdown", "test-.+", POWERS)
     for name, seeds in found.items():
-        lines.append(seed_curves(name, POWERS, [values.mean(0) for values in seeds.values()]))
+        line = seed_curves(name, POWERS, [values.mean(0) for values in seeds.values()])
+        method, penalty, _ = name.partition("-k3")
+        if penalty:
+            line = penalised(line, method) | {"name": f"{label_of(method)}, KL"}
+        lines.append(line)
     lines.append(guess_curve("Countdown", POWERS))
     title = "ours (reduced scale): test"
     return {
         "title": "Countdown: GRPO is ahead at one sample, MaxRL from four on",
         "caption": "Four numbers and a target, a transformer of .61M parameters from scratch: "
-        f"{STEPS:,} steps without a penalty, each at its best rate; 1,024 test problems x 64 "
-        f"samples, {seeds_said(len(SEEDS))}",
+        f"{STEPS:,} steps, each at its best rate, MaxRL with KL at that of GRPO with it. KL: a "
+        f"penalty of .04 (k3). 1,024 test problems x 64 samples, {seeds_said(len(SEEDS))}",
         "panels": level(panel(title, "k", "pass@k", lines, xscale="log")),
     }
 

@@ -252,11 +252,11 @@ class Run:
         finished = self.reached or step + 1 == self.cfg.steps
         minutes = self.main and self.cfg.save_every_minutes
         due = minutes and time.monotonic() - self.saved >= 60 * minutes
-        mine = [self.signalled is not None, self.asked, due]
-        signalled, self.asked, due = map(bool, distributed.gathered(mine).any(axis=0))
+        asked = distributed.gathered([self.signalled is not None, self.asked, due])  # (ranks, 3)
+        signalled, self.asked, save = (bool(column.any()) for column in asked.T)
         self.stopped = (signalled or self.asked) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        if finished or every or self.stopped or due:
+        if finished or every or self.stopped or save:
             self.save(policy, optimizer, step, logger)
         return self.reached or self.stopped
 

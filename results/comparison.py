@@ -84,10 +84,8 @@ def tables():
         "both with KL": ("maxrl-k3.04", PENALISED),
     }
     for name, pair in named.items():
-        rows[f"Countdown, 1,500 steps, {name}"] = (
-            in_files("countdown", "test-.+", *pair),
-            "Countdown",
-        )
+        found = in_files("countdown", "test-.+", *pair)
+        rows[f"Countdown, 1,500 steps, {name}"] = found, "Countdown"
     rows |= {
         "word problems, no KL": (in_file("texts/words-test.json"), "word problems"),
         "subset sums, no KL": (in_files("texts", "subset_sum-test"), "subset sums"),

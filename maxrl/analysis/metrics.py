@@ -83,11 +83,18 @@ def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike
 
     b's curve, which never falls, is interpolated linearly in k; samples_to_match(...) / ks are the
     speed-ups of Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first
-    point is already as good (fewer may suffice), inf where b never gets there.
+    point is already as good (fewer may suffice), inf where b never gets there. ValueError for other
+    shapes, unsorted ks or a curve that falls.
     """
+    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
+    sorted_ks = (np.diff(ks) > 0).all()
+    if not ks.shape == a.shape == b.shape or not sorted_ks or (np.diff(b) < -1e-12).any():
+        raise ValueError(
+            "samples_to_match needs increasing ks and two coverages at each of them, of which the "
+            "second never falls"
+        )
     # A little below: equal means may differ by rounding, and of equal points the first counts.
-    a = _array(coverage_a) - 1e-12
-    return np.interp(a, _array(coverage_b), _array(ks), right=np.inf)
+    return np.interp(a - 1e-12, b, ks, right=np.inf)
 
 
 def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:

@@ -159,6 +159,17 @@ def test_samples_to_match(line):
     assert samples_to_match(ks, a, np.nextafter(b, 0)).tolist() == pytest.approx(expected)
 
 
+def test_curves_that_do_not_match():
+    for ks, a in (
+        ([1, 2], [0.1]),
+        ([2, 1], [0.1, 0.2]),
+        ([1, 1], [0.1, 0.2]),
+        ([1, 2], [0.2, 0.1]),
+    ):
+        with pytest.raises(ValueError, match="samples_to_match"):
+            samples_to_match(ks, a, a)
+
+
 def test_groups_of_one_and_no_groups():
     assert math.isnan(group_metrics([[1]])["reward_std"])
     with pytest.raises(ValueError):

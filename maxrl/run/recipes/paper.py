@@ -1,6 +1,6 @@
 """One function per experiment, which returns the options of a run.
 
-A comment is the source of the numbers in its line and in the lines above it that have none: a place
+Each number has its source in a comment, at its line or at the head or the end of its group: a place
 in the paper (arXiv 2602.02710), "code" for what only the published repository has
 (github.com/tajwarfahim/maxrl, c0698eb), or "ours" for what neither states.
 

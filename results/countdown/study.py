@@ -6,32 +6,17 @@ from results.lab.data import by_seed, evaluations, kept, runs
 from results.lab.figures import guess_curve, level, panel, penalised, seed_curves, seeds_said
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
-from results.lab.runs import evaluation, product
+from results.lab.runs import recorded
 from results.lab.tables import corrected, label_of, leads, pass_columns, searched, table
 
-SFT = "train.py countdown_laptop_sft --optimizer muon --lr 1e-3 --seed {seed}"
+RUNS, TESTS = {"all": recorded("countdown")}, recorded("countdown", "tests")
 STEPS, EVERY = 1500, 150
-RL = (
-    "train.py countdown_laptop {method[1]} --optimizer muon --lr {rate} --seed {seed} "
-    f"--init runs/countdown/seed{{seed}}/base --steps {STEPS} --eval-every {EVERY} "
-    "--eval-prompts 256 --eval-samples 16 --eval-k 1,8"
-)
-METHODS = {
-    "maxrl": "--estimator maxrl",
-    "grpo": "--estimator grpo",
-    "grpo-k3.04": "--estimator grpo --beta .04",
-    "rloo": "--estimator rloo",
-    "maxrl-k3.04": "--estimator maxrl --beta .04",
-}
 PENALISED = "grpo-k3.04"
-# It has the best rate of GRPO with the penalty.
-UNSEARCHED = ("maxrl-k3.04",)
+KEPT_STEPS = 100
 # pass@1 and pass@64 of these are what was named before.
 PRIMARY = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 PAIRS = [("maxrl", "base"), *PRIMARY, ("maxrl", "rloo")]
 PAIRS += [("grpo", "base"), (PENALISED, "base"), ("rloo", "base"), ("maxrl-k3.04", PENALISED)]
-# A ladder, as in results/maze13_end. Of AdamW's part; the matrices have four times it.
-RATES = ("1.25e-5", "2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
 SEARCHED = 202
 # None is a seed of another study.
 SEEDS = (240, 241, 242)
@@ -39,39 +24,6 @@ KS, TESTED = (1, 8), (1, 8, 64)
 RISE = 300  # steps, a multiple of EVERY
 POWERS = [2**i for i in range(7)]
 GUESS = "a sum with one or two minus signs"
-KEPT_STEPS = 100
-
-
-def from_base(seed: int, methods, rates) -> dict:
-    """The base of a seed, and methods at rates from there."""
-    base = product("seed{seed}/base", SFT, seed=[seed])
-    chosen = [(name, METHODS[name]) for name in methods]
-    name = "seed{seed}/{method[0]}-lr{rate}"
-    return base | product(name, RL, seed=[seed], rate=rates, method=chosen)
-
-
-# A stage of the search for each method, so that it can be made in parts.
-RUNS = {
-    f"search-{name}": from_base(SEARCHED, [name], RATES)
-    for name in METHODS
-    if name not in UNSEARCHED
-}
-# {method: rate} by pass@1 + pass@8 at the end of the search; a stage a seed once it is known.
-BEST = {"maxrl": "5e-5", "grpo": "5e-5", "rloo": "2.5e-5"}
-BEST |= {"grpo-k3.04": "5e-5", "maxrl-k3.04": "5e-5"}
-TESTS: dict[str, list[str]] = {}
-for seed in SEEDS:
-    stage: dict = {}
-    models = {"base": "base"}
-    for name, rate in BEST.items():
-        stage |= from_base(seed, [name], [rate])
-        models[name] = f"{name}-lr{rate}"
-    RUNS[f"seed{seed}"] = stage
-    # A file a model, so that they can be made one after the other.
-    for name, run in models.items():
-        one = {name: f"countdown/seed{seed}/{run}"}
-        asked = "--prompts 1024 --samples 64 --k 1,8,64"
-        TESTS[f"test-{name}-seed{seed}.json"] = evaluation(asked, one)
 
 
 def distinct() -> dict[str, list[float]]:

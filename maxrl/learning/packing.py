@@ -62,7 +62,9 @@ class MicroBatch:
         if values is None:
             return None
         zeros = values.new_zeros(self.mask.numel())
-        return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
+        spread = zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
+        # fully_shard warns of views, because nothing may be written into them.
+        return spread.clone()
 
 
 def rectangles(

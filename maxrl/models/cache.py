@@ -56,9 +56,6 @@ class Cache:
         self.prefix = []  # keys and values of each layer, a pair of (G, Hk, Lp, D)
         self.own = []  # keys and values of each layer, (2, G, Hk, M, C, D)
         for k, v in prefix_kv:
-            # The projections leave (G, Lp, Hk, D) in memory, which every product would copy.
-            k = k.contiguous()
-            v = v.contiguous()
             self.prefix.append((k, v))
             G, Hk, Lp, D = k.shape
             self.own.append(k.new_zeros(2, G, Hk, num_rows, 0, D))

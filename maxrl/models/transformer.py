@@ -295,8 +295,10 @@ class Transformer(nn.Module):
         x, rotation = self.embed_prefix(prefix)
         kv = []
         for layer in self.layers:
-            x, layer_kv = layer.encode(x, rotation)
-            kv.append(layer_kv)
+            x, (k, v) = layer.encode(x, rotation)
+            # The projections leave (G, Lp, Hk, D) in memory, which every product of sampling would
+            # copy. One layer after the other, so that there are never two copies of all.
+            kv.append((k.contiguous(), v.contiguous()))
         return kv
 
     def decode(self, tokens: Tensor, cache: Cache) -> Tensor:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from maxrl.advantages.registry import RewardError
-from maxrl.sampling.memory import out_of_memory
+from maxrl.sampling.cuda import out_of_memory
 from maxrl.sampling.prompts import PromptError
 from maxrl.system import distributed, user_code
 from maxrl.system.errors import RunError, UsageError, describe_error, escape_output

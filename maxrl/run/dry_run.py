@@ -182,8 +182,7 @@ def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
     V = config.vocab_size
     most = prompts * (PROMPT + max(cfg.rollouts) * L)
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), most)
-    # Responses of half the longest length are assumed, each of which reads a prompt.
-    half = -(-L // 2)
+    half = half_long(cfg)
     low = is_low(cfg)
     activations = activation_bytes(
         config, tokens, low, cfg.gradient_checkpointing, tokens // half * PROMPT, masked=not low
@@ -193,6 +192,11 @@ def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
         "mask of prompts": 0 if low else 4 * tokens * (PROMPT + half),
         "logits of a chunk": min(max(CHUNK["cuda"], V), tokens * V) * 20,
     }
+
+
+def half_long(cfg: Config) -> int:
+    """Return the tokens of a response, assumed: half of the most."""
+    return -(-cfg.max_response // 2)
 
 
 def is_low(cfg: Config) -> bool:
@@ -231,4 +235,8 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
             if size:
                 lines.append(f"  {moment + ':':10}{what:32}{size / 2**30:12.2f}")
     lines.append(f"  {'peak':42}{peak(found) / 2**30:12.2f}")
+    lines.append(
+        f"for prompts of {PROMPT} tokens and responses of {half_long(cfg)}: longer prompts take "
+        "more, and so do shorter responses, since each keeps a copy of its prompt's keys and values"
+    )
     return "\n".join(lines)

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maxrl.sampling.memory import out_of_memory
-
 
 class CudaGraph:
     """A function that only reads and writes tensors, called once per token.
@@ -112,6 +110,19 @@ class CudaGraph:
 def forget_graphs() -> None:
     """Free the memory of graphs, which have ended: it is for the gradient, or another model."""
     CudaGraph.pool = None
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or on a CPU: that of torch's allocator, which alone raises a
+    class of its own, in the driver, in the set-up of a CUDA graph or for a handle of cuBLAS.
+    """
+    words = (
+        "CUDA error: out of memory",
+        "CUDA driver error: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "can't allocate memory",
+    )
+    return isinstance(error, torch.OutOfMemoryError) or any(w in str(error) for w in words)
 
 
 class Late:

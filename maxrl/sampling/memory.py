@@ -7,6 +7,7 @@ import torch
 
 from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.hf_config import TransformerConfig
+from maxrl.sampling.cuda import forget_graphs, out_of_memory
 from maxrl.sampling.rollouts import Rollouts, joined
 
 
@@ -41,17 +42,11 @@ def in_waves(
         max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
         if not full:
             warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
-            # What the wave has left would be used by its own streams and pools alone.
+            # What the wave has left would be used by its own streams and pools alone. A pool that
+            # may be used again is not emptied.
+            forget_graphs()
             torch.cuda.empty_cache()
     return joined(waves)
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether memory ran out, on a GPU or on a CPU, or in the set-up of a CUDA graph; only the
-    first has a class of its own.
-    """
-    words = ("CUDA error: out of memory", "can't allocate memory")
-    return isinstance(error, torch.OutOfMemoryError) or any(w in str(error) for w in words)
 
 
 def cache_bytes(config: TransformerConfig, max_tokens: int, element_size: int) -> int:

@@ -6,6 +6,7 @@ both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 
 all, and reads a reference by answer_in().
 """
 
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -53,7 +54,11 @@ SECONDS = 5.0  # of CPU time for one comparison, which usually takes 0.02
 def _processes() -> int:
     """Return how many cores are this process's share, of which torchrun starts several."""
     ranks = max(distributed.launched("LOCAL_WORLD_SIZE", 1), 1)
-    return min(max(distributed.cores() // ranks, 1), 16)
+    cores = distributed.cores()
+    # Slurm gives each task cores of its own, where it binds them.
+    if distributed.launched("SLURM_NTASKS_PER_NODE", 0) == ranks and cores < (os.cpu_count() or 1):
+        ranks = 1
+    return min(max(cores // ranks, 1), 16)
 
 
 POOL = Pool(

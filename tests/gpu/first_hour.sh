@@ -45,7 +45,7 @@ step 6 torchrun sharded resumed deterministic options
 step 7 recipes whole_steps
 
 # 8 Several GPUs: DDP, then one model over all of them; NCCL names the network in its first lines.
-gpus=$(nvidia-smi --list-gpus 2> /dev/null | wc -l)
+gpus=$({ nvidia-smi --list-gpus 2> /dev/null || true; } | wc -l)
 if [ "$gpus" -gt 1 ]; then
     export NCCL_DEBUG=INFO
     mazes="--task.directory ${TMPDIR:-/tmp}/maxrl_gpu_check/17x17 --eval-every 0"

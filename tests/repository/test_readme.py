@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,15 @@ TOOLS = {
 TRAIN = "node7 python train.py polaris_qwen3_1_7b --resume auto --save-every-minutes 30"
 
 
-@pytest.mark.parametrize("code", [0, 2, 74, 75, 138, 143, 137])
-def test_the_slurm_script(tmp_path, code):
-    """What the ranks are told, what is run, and what follows from how it ends."""
+CODES = [*product((0, 2, 74, 137), (0, 1000), (False,)), *product((75,), (0, 1000), (True,))]
+CODES += [(code, seconds, seconds > 900) for code in (138, 143) for seconds in (0, 1000)]
+
+
+@pytest.mark.parametrize("code, seconds, again", CODES)
+def test_the_slurm_script(tmp_path, code, seconds, again):
+    """What the ranks are told, what is run, and what follows from how it ends, and when: srun gives
+    143 for ranks that it has ended because one has refused.
+    """
     script = (ROOT / "maxrl/run/slurm.sh").read_text()
     for name, body in TOOLS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -100,12 +107,13 @@ def test_the_slurm_script(tmp_path, code):
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").touch()
     told = SLURM | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": str(code)}
+    told["SECONDS"] = str(seconds)  # since the script has started
     bash = {"input": script, "text": True, "capture_output": True}
     result = subprocess.run(["bash", "-u"], env=told, cwd=tmp_path, **bash)
     assert result.returncode == code
     assert result.stderr == ""
     expected = ["scontrol show hostnames node[7-10]", f"8 0 8 32 {TRAIN}", f"9 1 8 32 {TRAIN}"]
-    expected += ["scontrol requeue 5"] * (code in (75, 138, 143))
+    expected += ["scontrol requeue 5"] * again
     assert (tmp_path / "said").read_text().splitlines() == expected
 
 

@@ -137,6 +137,7 @@ PRINTED = """
 --gpus 32 | each of 32 GPUs, with 8 prompts
 --gpus 32 | always: optimizer state 29.97
 --gpus 32 --shard true | always: optimizer state 3.75
+--gpus 32 | for prompts of 256 tokens and responses of 2048
 --beta 0.1 | always: reference model 14.98
 --kv-memory-gb 1 --gradient-checkpointing | keys, values and logits 1.00
 """

@@ -111,8 +111,8 @@ def best_saved(name: str) -> int:
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
 # {method: rate} by pass@1 + pass@8 at the end of the search.
-BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "maxrl-k3.04": "2e-4"}
-BEST |= {"rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
+BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4"}
+BEST |= {"maxrl-k3.04": "2e-4", "rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
 BEST |= {"maxrl-n128": "2e-4", "grpo-n128": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"

@@ -17,7 +17,7 @@ KS = (1, 8, 64)
 FRONT = (
     "13x13 mazes, 1,500 steps, no KL",
     "13x13 mazes, 1,500 steps, GRPO with KL",
-    "13x13 mazes, 900 steps, 128 rollouts, no KL",
+    "13x13 mazes, 1,500 steps, both with KL",
     "Countdown, 1,500 steps, no KL",
 )
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
@@ -63,6 +63,7 @@ def tables():
     named = {
         "no KL": ("maxrl", "grpo"),
         "GRPO with KL": ("maxrl", PENALISED),
+        "both with KL": ("maxrl-k3.04", PENALISED),
         "rounds of 32 prompts, GRPO of 32 x 16 with KL": ("rounds32", "grpo32x16-k3.04"),
     }
     for name, pair in named.items():

@@ -237,6 +237,6 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
     lines.append(f"  {'peak':42}{peak(found) / 2**30:12.2f}")
     lines.append(
         f"for prompts of {PROMPT} tokens and responses of {half_long(cfg)}: longer prompts take "
-        "more, and so do shorter responses, since each keeps a copy of its prompt's keys and values"
+        "more, and in training so do shorter responses, which keep copies of their prompt's keys"
     )
     return "\n".join(lines)

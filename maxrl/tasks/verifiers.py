@@ -6,7 +6,6 @@ both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 
 all, and reads a reference by answer_in().
 """
 
-import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -56,7 +55,9 @@ def _processes() -> int:
     ranks = max(distributed.launched("LOCAL_WORLD_SIZE", 1), 1)
     cores = distributed.cores()
     # Slurm gives each task cores of its own, where it binds them.
-    if distributed.launched("SLURM_NTASKS_PER_NODE", 0) == ranks and cores < (os.cpu_count() or 1):
+    tasks = distributed.launched("SLURM_NTASKS_PER_NODE", 0)
+    of_job = distributed.launched("SLURM_CPUS_ON_NODE", 0)
+    if tasks == ranks and cores * ranks <= of_job:
         ranks = 1
     return min(max(cores // ranks, 1), 16)
 

@@ -177,15 +177,17 @@ def test_variables_that_a_launcher_left_without_a_number(name, value, monkeypatc
     assert distributed.launched(name, 1) == 3
 
 
-@pytest.mark.parametrize(
-    "tasks, of_node, processes", [(8, 64, 8), (1, 64, 1), (8, 8, 1), (0, 64, 1)]
-)
-def test_processes_of_a_rank(tasks, of_node, processes, monkeypatch):
+# tasks of a node, cores that the job has on it, what is found
+BOUND = [(8, 64, 8), (1, 64, 1), (8, 8, 1), (0, 0, 1)]
+
+
+@pytest.mark.parametrize("tasks, given, processes", BOUND)
+def test_processes_of_a_rank(tasks, given, processes, monkeypatch):
     """Eight ranks that see eight cores: each has them to itself if Slurm has started each rank and
-    bound it to a part of the node.
+    bound it to a part of the job's.
     """
     monkeypatch.setattr(distributed, "cores", lambda: 8)
-    monkeypatch.setattr(os, "cpu_count", lambda: of_node)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", str(tasks))
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(given))
     assert verifiers._processes() == processes

@@ -38,9 +38,10 @@ METHODS = {
     "dapo": "--estimator grpo --prompts 160 --rollouts 32",
     "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
 }
-# What is compared on six seeds or more, all others on three.
 PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
+# What is run on six seeds or more, all others on three.
+MORE = (*PRIMARY, "maxrl-k3.04")
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 MINUS = {
     "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
@@ -120,7 +121,7 @@ for seed in SEEDS:
     runs_of = base_of(seed)
     models = {"base": f"seed{seed}/base"}
     for name, rate in BEST.items():
-        if name in PRIMARY or seed in FEW:
+        if name in MORE or seed in FEW:
             runs_of |= arms_at(seed, name, [rate])
             models[name] = f"seed{seed}/{name}-lr{rate}"
     RUNS |= {f"bases{seed}": base_of(seed), f"seed{seed}": runs_of}

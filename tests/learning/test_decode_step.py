@@ -71,6 +71,16 @@ def test_two_levels_of_any_probabilities():
     assert torch.equal(draw(p, uniforms), expected)
 
 
+@pytest.mark.parametrize("V, rare", [(BLOCK, 1e-9), (1000 * BLOCK, 1e-12)])
+def test_rare_tokens_beside_a_frequent_one_are_drawn(V, rare):
+    """Running sums in float32 would hardly rise behind the first token."""
+    p = torch.full((1, V), rare)
+    p[0, 0] = 1
+    quarter = 1 - 0.75 * rare * V  # of the rare ones
+    drawn = draw(p, torch.tensor([quarter], dtype=F64))
+    assert abs(int(drawn) - V / 4) < V / 20
+
+
 @pytest.mark.parametrize("step", (-1e-15, 0.0, 1e-15))
 def test_at_the_edge_of_a_block(step):
     """Sums of blocks are rounded: what is left of a point may be below 0 or past the last token of

@@ -241,6 +241,16 @@ def test_copies_of_a_prefix_count():
     assert cache.peak == 6 * 2 * Cache.BLOCK * cache.token_bytes + 3 * cache.token_bytes
 
 
+def test_the_peak_stays_when_rows_have_left():
+    kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
+    cache = Cache([kv], torch.tensor([3]), 4)
+    cache.reserve(1)
+    peak = cache.peak
+    cache.select(torch.tensor([[2]]), regrouped=False)
+    cache.reserve(Cache.BLOCK + 1)
+    assert cache.peak == peak == 4 * Cache.BLOCK * cache.token_bytes
+
+
 def test_without_a_budget_the_rows_count(asked):
     """In whole groups."""
     tiny.policy(wave_rows=5).rollout(tiny.examples("UP", "DOWN"), 3)
@@ -266,6 +276,7 @@ def test_slots_grow_by_a_quarter():
     found = rooms(2000)
     assert all(room % Cache.BLOCK == 0 for room in found)
     assert found[-1] == 2016
+    assert [rooms(longest)[-1] for longest in (500, 1500)] == [512, 1504]
     for C, larger in zip(found, found[1:]):
         assert larger - C == Cache.BLOCK or larger <= 1.25 * C
     assert len(found) < 20

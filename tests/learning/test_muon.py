@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -71,6 +72,17 @@ def test_three_steps_are_the_formulas(family, tied, monkeypatch):
         close(ours, expected, 1e-10)
 
 
+@pytest.mark.parametrize("limit", [0.5, 1e9])
+def test_long_gradients_are_clipped(limit):
+    cfg = Config(optimizer="sgd", lr=1.0, momentum=0, weight_decay=0, max_grad_norm=limit)
+    policy = tiny.policy()
+    gradient = tiny.gradient(policy, tiny.rollouts(), normal(4, 4))
+    before = torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+    updated(cfg, policy, make_optimizer(cfg, policy.model), 0)
+    after = torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+    close(before - after, gradient * min(1, limit / gradient.norm()), 1e-5)
+
+
 def test_a_step_without_a_gradient_moves_nothing():
     """Newton-Schulz would bring what is left of the momentum to full size."""
     cfg = Config(optimizer="muon", lr=0.02)
@@ -121,6 +133,17 @@ def test_without_an_advantage_the_matrices_stay(term, several):
         assert moved([*matrices, *others], 0 * some, step) == [False] * 14 + [True] * 2
     one = torch.zeros(4, 4).index_put((torch.tensor(2), torch.tensor(1)), torch.tensor(1e-30))
     assert all(moved(matrices, one, 9))
+
+
+def test_each_update_has_a_signal_of_its_own(monkeypatch):
+    """Of two minibatches one has an advantage."""
+    cfg = Config(optimizer="muon", prompts=4, minibatches=2)
+    policy = tiny.policy()
+    noted = mock.Mock(wraps=train.set_rates)
+    monkeypatch.setattr(train, "set_rates", noted)
+    one = torch.zeros(4, 4).index_put((torch.tensor(2), torch.tensor(1)), torch.tensor(1.0))
+    train.learn(cfg, policy, make_optimizer(cfg, policy.model), tiny.rollouts(), one, 0)
+    assert sorted(call.args[2] for call in noted.call_args_list) == [0, 1]
 
 
 def test_a_run_that_begins_without_an_advantage(shell):

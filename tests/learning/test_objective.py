@@ -9,8 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import train
 from maxrl.learning import losses
+from maxrl.learning.config import Config
 from maxrl.learning.losses import entropy, k2, k3, log_probs_and_entropies, policy_gradient_loss
+from maxrl.learning.optimizer import make_optimizer
 from maxrl.models import checkpoint
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
@@ -122,6 +125,21 @@ def test_clip_ratio_is_a_share_of_all_tokens(clip, beta):
     assert stats["clip_ratio/high_mean"] == pytest.approx(high)
     assert stats["clip_ratio/low_mean"] == pytest.approx(low)
     assert stats["clip_ratio/region_mean"] == pytest.approx(high + low)
+
+
+@pytest.mark.parametrize("minibatches, passes", [(1, 1), (2, 1), (1, 2)])
+def test_several_updates_are_compared_with_the_policy_before_the_first(minibatches, passes):
+    """Also if they are minibatches of a single pass."""
+    cfg = Config(optimizer="sgd", lr=0.1, prompts=4, minibatches=minibatches, passes=passes)
+    policy = tiny.policy()
+    rollouts = tiny.rollouts()
+    stats = train.learn(cfg, policy, make_optimizer(cfg, policy.model), rollouts, normal(4, 4), 0)
+    several = minibatches * passes > 1
+    assert ("clip_ratio/region_mean" in stats) == several
+    if several:
+        before = tiny.rollouts()
+        tiny.policy().record(before)
+        close(rollouts.old_log_probs, before.old_log_probs)
 
 
 def test_recorded_log_probs_do_not_depend_on_micro_batches():

@@ -9,14 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.advantages.options import estimator_options
+from maxrl.learning.config import Config
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.hf_config import FAMILIES
-from maxrl.run.evaluation import judge_samples
+from maxrl.run.evaluation import evaluate, judge_samples
 from maxrl.sampling import sampler
 from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.prompts import PromptError
 from maxrl.tasks import Example
+from maxrl.tasks.maze import VOCABULARY
+from maxrl.tasks.rewards import Judge
 from tests.helpers import tiny
 from tests.helpers.tensors import normal
 
@@ -62,6 +66,8 @@ def test_mean_log_probs():
     rollouts = tiny.policy().rollout(tiny.examples("UP DOWN LEFT", "WALL"), 5, step=3)
     expected = rollouts.log_probs.sum(-1) / rollouts.lengths
     assert torch.equal(rollouts.mean_log_probs(), expected)
+    options = estimator_options(Config(estimator="differential_smoothing"), rollouts)
+    assert torch.equal(options["mean_log_probs"], expected)
 
 
 def test_what_is_read_of_a_response():
@@ -72,6 +78,7 @@ def test_what_is_read_of_a_response():
     rollouts.tokens[1, 2, :3] = torch.tensor(words)
     rollouts.lengths[1, 2] = 3
     assert rollouts.text(1, 2) == "UP WALL DONE"
+    assert rollouts.prompt_text(0).split() == [VOCABULARY[i] for i in rollouts.prompts[0]]
     assert rollouts.completion(1, 2) == "UP"
     rollouts.finished[1, 2] = False
     assert rollouts.completion(1, 2) == "UP DONE"
@@ -126,6 +133,15 @@ def test_judge_samples(rows):
     assert torch.equal(rewards, (rollouts.lengths % 2 == 0).double())
     assert 0 < rewards.sum() < 24
     assert sum(told) == 4
+
+
+@pytest.mark.parametrize("estimator", ["maxrl", "tailrl"])
+def test_best_of_k_is_evaluated_where_rewards_may_be_graded(estimator):
+    """Also if by chance all rewards of an evaluation are 0 or 1."""
+    cfg = Config(estimator=estimator, eval_prompts=3, eval_samples=2, eval_k=(1, 2))
+    task = tiny.Up("validation")
+    found = evaluate(cfg, tiny.policy(), task, Judge(task))
+    assert ("eval/best@2" in found) == (estimator == "tailrl")
 
 
 def test_a_policy_without_stop_tokens_is_refused():

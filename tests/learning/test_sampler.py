@@ -286,6 +286,8 @@ def test_log_probs_in_bfloat16():
     difference = (samples.log_probs - log_probs).abs()
     rounding = torch.finfo(torch.bfloat16).eps * log_probs.abs().max()
     assert samples.log_probs.dtype == torch.float32
+    whole = generate(model.bfloat16(), prompts, noise(3, 1, range(4), 8, 14), STOP)
+    assert whole.log_probs.dtype == whole.entropies.dtype == torch.float32
     assert difference.mean() < rounding
     assert difference.max() < 8 * rounding
 
@@ -333,6 +335,18 @@ def test_a_token_of_nan_is_one_of_the_vocabulary(V):
     drawn = drawing.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=F64))
     assert (drawn >= 0).all()
     assert (drawn < V).all()
+    # Nor does the nucleus of a large vocabulary end it.
+    assert distribution(torch.full((5, 10 * V), torch.nan), top_p=0.9).isnan().all()
+
+
+@pytest.mark.parametrize("V", [4, 4000])
+def test_the_nucleus_ends_where_its_sum_reaches_top_p(V):
+    """Exactly: sums of powers of 2 are not rounded."""
+    p = torch.zeros(V, dtype=F64)
+    p[[2, 0, 3, 1]] = torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=F64)
+    for top_p, kept in ((0.5, [2]), (0.75, [0, 2]), (0.875, [0, 1, 2])):
+        inside = ~drawing.outside_nucleus(p[None], top_p)[0]
+        assert inside.nonzero().flatten().tolist() == kept
 
 
 @pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])

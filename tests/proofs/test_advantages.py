@@ -159,6 +159,9 @@ def test_large_groups_in_float32():
 # ------------------------------------------------- weights
 def test_numbers_and_lists():
     assert isinstance(weight("maxrl", 0.5), float)
+    assert isinstance(weight("maxrl", 1), float)
+    sizes = {"rollouts": (2, 3)}, {"rollouts": [2, 3]}
+    assert weight("maxrl_rare", 0.5, **sizes[0]) == weight("maxrl_rare", 0.5, **sizes[1])
     assert weight("maxrl", [0.5, 1]).tolist() == [2, 1]
 
 
@@ -231,6 +234,12 @@ def test_differential_smoothing():
     signs = torch.tensor([[-1, 1, 1, 1], [1, 1, 1, 1]])
     close(rule(rewards, mean_log_probs=l), grpo + 0.05 * signs * l, 1e-6)
     close(rule(rewards, mean_log_probs=l, gamma=0.2), grpo + 0.2 * signs * l, 1e-6)
+    # A success is a reward of exactly 1.
+    partial = torch.tensor([[0.5, 1.0, 0.0, 2.0]])
+    smoothing = 0.05 * torch.tensor([1, -1, 1, 1]) * l[1]
+    expected = ADVANTAGES["grpo"](partial, ddof=0) + smoothing
+    close(rule(partial, mean_log_probs=l[1:]), expected, 1e-6)
+    assert not rule(rewards, mean_log_probs=l.clone().requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)

@@ -22,6 +22,7 @@ maxrl | .9999999 | {} | 0.9999999
 maxrl | 1.000000000001 | {} | 1.000000000001
 maxrl | 2 | {} | a reward of 2 | weight 0 | one that returns 1
 maxrl_success | -.5 | {"thresholds": True} | -0.5 | [0, inf) | rloo or grpo
+maxrl_success | inf | {"thresholds": True} | inf | [0, inf)
 maxrl_centered | 1.5 | {} | 1.5 | {0, 1}
 maxrl_success | .5 | {} | 0.5 | thresholds=True
 maxrl_success | .5 | {"order": 2} | 0.5 | {0, 1}
@@ -98,6 +99,7 @@ maxrl | {"order": 1.5} | ValueError
 maxrl | {"rollouts": (2, 2)} | ValueError
 maxrl_order | {"order": 5, "rollouts": 4} | ValueError
 maxrl_rare | {"order": 3, "rollouts": (2, 2)} | ValueError
+maxrl_rare | {"thresholds": True, "rollouts": (2, 2)} | ValueError
 rloo | {"rollouts": 1} | ValueError
 rloo | {"order": 1} | TypeError
 maxrl_order | {} | TypeError

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from maxrl.learning.losses import normaliser, policy_gradient_loss, token_log_probs
+from maxrl.learning.losses import k2, k3, normaliser, policy_gradient_loss, token_log_probs
 from tests.helpers import tiny
 from tests.helpers.tensors import F64, seeded
 
@@ -44,6 +44,20 @@ def test_loss_by_hand():
     advantages = torch.tensor([[2.0, -1.0], [0.5, 3.0]])
     loss = policy_gradient_loss(log_probs, advantages, mask, 4.0)
     assert float(loss) == -(2 * -3 - 1 * -3 + 0.5 * -9) / 4
+
+
+def test_what_is_masked_is_nothing():
+    """Padding, and a row that is not run: its log-probs are 0, its old ones may be any number."""
+    log_probs = torch.tensor([[-1.0, -2.0, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    old = torch.tensor([[-1.0, -2.0, -3.0], [-300.0, -1.0, -2.0]])
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
+    advantages = torch.tensor([2.0, 0.0])
+    loss = policy_gradient_loss(log_probs, advantages, mask, 1.0, old_log_probs=old)
+    assert loss.item() == -4
+    loss.backward()
+    assert log_probs.grad.tolist() == [[-2, -2, 0], [0, 0, 0]]
+    for penalty in (k2, k3):
+        assert not penalty(log_probs, old, mask).any()
 
 
 @pytest.mark.parametrize("shapes", ["42 243", "24 241", "241 243"])

@@ -131,6 +131,13 @@ def test_what_no_missing_verdict_explains(name, rewards, options, error):
         ADVANTAGES[name](rewards, allow_missing=True, **options)
 
 
+@pytest.mark.parametrize("name", ["maxrl", "maxrl_rare", "maxrl_success", "reinforce"])
+def test_a_single_reward_is_a_group_of_one(name):
+    """As in a first round of one rollout."""
+    rewards = torch.tensor([[math.nan, 1, math.nan, math.nan]])
+    assert ADVANTAGES[name](rewards, allow_missing=True).tolist() == [[0, 4, 0, 0]]
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (6,), (3, 2), (1, 3), ()])
 def test_log_probs_of_another_shape(shape):
     rewards = torch.tensor([[1, 0, math.nan], [0, 1, 1]])

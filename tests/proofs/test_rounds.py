@@ -144,7 +144,9 @@ def sampled(policy, judge, sizes):
 def test_joined_rollouts_keep_their_responses():
     """Also where a part has shorter ones, and fewer of them, than the others."""
     parts = [tiny.rollouts((3,), N=2, L=2), tiny.rollouts((4, 1), N=3, L=5)]
+    parts[0].row_bytes = 7.0
     whole = joined(parts, N=3)
+    assert whole.row_bytes == 7
     expected = [part.response(i, j) for part in parts for i, j in np.ndindex(*part.lengths.shape)]
     found = [whole.response(i, j) for i, j in np.ndindex(*whole.lengths.shape)]
     assert [response for response in found if response] == expected

@@ -186,7 +186,7 @@ def test_random_streams_do_not_collide(monkeypatch):
         return make(seed)
 
     monkeypatch.setattr(np.random, "default_rng", noted)
-    cfg = replace(RECIPES["tiny"](), minibatches=2, seed=0)
+    cfg = replace(RECIPES["tiny"](), minibatches=2, passes=2, seed=0)
     shuffle.cache_clear()
     for step in range(6):
         _, augmentation = Plan(cfg, 8)[step]
@@ -209,6 +209,18 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
     assert first(init="m") not in (warm_up, tuned)
     assert first(init="m") == first(init="other", estimator="grpo")
     assert first() == warm_up
+    # Also where every seed begins with the warm-up of one.
+    firsts = [first(seed=seed, init=init) for seed in range(3) for init in ("", "m")]
+    assert len(set(map(tuple, firsts))) == 6
+
+
+def test_ranks_divide_a_batch_and_its_seeds(monkeypatch):
+    cfg = RECIPES["tiny"]()
+    indices, seeds = Plan(cfg, 96)[7]
+    monkeypatch.setattr(distributed, "world_size", lambda: 4)
+    for rank in range(4):
+        monkeypatch.setattr(distributed, "rank", lambda: rank)  # noqa: B023
+        assert Plan(cfg, 96)[7] == (indices[rank::4], seeds[rank::4])
 
 
 def test_learning_rate():

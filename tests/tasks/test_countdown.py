@@ -124,10 +124,15 @@ def test_problems(split):
 
 
 def test_no_numbers_are_in_two_splits():
-    of = {}
+    """And every number from 1 to 99 and every target from 10 to 99 is asked for."""
+    of, numbers, targets = {}, set(), set()
     for split in ("train", "validation", "test"):
         task = Countdown(split, numbers=2)
-        of[split] = {tuple(sorted(task[i].columns["numbers"])) for i in range(1500)}
+        problems = [task[i].columns for i in range(1500)]
+        of[split] = {tuple(sorted(problem["numbers"])) for problem in problems}
+        numbers |= set().union(*of[split])
+        targets |= {problem["target"] for problem in problems}
+    assert numbers == set(range(1, 100)) and targets == set(range(10, 100))
     assert all(first.isdisjoint(second) for first, second in itertools.combinations(of.values(), 2))
 
 
@@ -248,6 +253,16 @@ def test_guess():
         of_all.append(np.mean(values_of(numbers) == target))
     assert np.mean(guesses) > 1.3 * np.mean(every_sum) > 5 * np.mean(of_all)
     assert np.count_nonzero(guesses) > 0.9 * np.count_nonzero(every_sum)
+
+
+@pytest.mark.parametrize("count, minus", [(2, (0, 1)), (3, (1,)), (5, (2,))])
+def test_guess_of_other_counts(count, minus):
+    task = Countdown("test", numbers=count)
+    for i in range(30):
+        numbers, target = task[i].columns["numbers"], task[i].columns["target"]
+        signs = itertools.product((1, -1), repeat=count)
+        right = [np.dot(one, numbers) == target for one in signs if one.count(-1) in minus]
+        assert task.guess(task[i]) == pytest.approx(np.mean(right))
 
 
 class Spelled(tiny.Parity):

@@ -143,6 +143,15 @@ def test_examples(folder, index):
     assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
 
 
+def test_a_class_may_have_a_verdict_of_its_own(folder):
+    class Half(Maze):
+        reward_of = staticmethod(lambda prompt, response: 0.5)
+
+    for reward, expected in (("goal", 0.5), ("progress", 0)):
+        task = Half("train", 9, folder, reward)
+        assert task.verify("DONE", task[0]) == expected
+
+
 def test_a_set_of_another_size(folder):
     with pytest.raises(ValueError, match="size 9"):
         Maze("test", 7, folder)

@@ -68,6 +68,18 @@ def test_partial_credit(response, reward):
     assert progress(CORRIDOR, response) == reward
 
 
+def test_partial_credit_without_a_border():
+    assert progress(OPEN, "RIGHT DONE") == 1 / 8
+    assert progress(OPEN, "UP DONE") == 0
+
+
+def test_no_credit_where_no_way_leads_to_the_goal():
+    walls = np.ones((5, 5), bool)
+    walls[1, 1:4] = walls[3, 3] = False
+    for response in ("DONE", "RIGHT DONE", "RIGHT RIGHT DOWN DONE"):
+        assert progress(to_prompt(walls), response) == 0
+
+
 @pytest.mark.parametrize("size", [5, 9, 13])
 def test_moves_left(size):
     """A path is as long as the squares along it say, and no neighbour is more than a move apart."""

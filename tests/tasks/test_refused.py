@@ -63,6 +63,8 @@ train.py JUDGED --estimator mine.py:short | must return finite advantages of the
 train.py JUDGED --estimator mine.py:broken | the estimator mine.py:broken raised KeyError: 'nothing'
 train.py JUDGED --estimator mine.py:guarded --rollouts 1 | needs at least 2 rollouts
 train.py JUDGED --no-verdict rollout ORDER | which maxrl_order with order does not take
+train.py JUDGED --no-verdict rollout --estimator pkpo --estimator.k 2 | with k does not take
+train.py JUDGED --no-verdict rollout --estimator differential_smoothing | with mean_log_probs does
 train.py prompts --task.train mine.jsonl | name a checkpoint or a hub id with --init
 train.py prompts --task TEXTS:ReverseText | name a checkpoint or a hub id with --init
 train.py OWN --reward mine | is not written

@@ -21,7 +21,7 @@ from maxrl.analysis.metrics import (
     samples_to_match,
 )
 from maxrl.system import distributed
-from maxrl.system.totals import Totals
+from maxrl.system.totals import Totals, higher
 from tests.helpers.judged import group_metrics
 from tests.helpers.outcomes import binomial
 from tests.helpers.tables import each
@@ -244,6 +244,11 @@ def test_totals_of_equal_values_and_of_nan():
         totals.highest("highest", math.nan)
         totals.highest("highest", value)
         assert math.isnan(totals.metrics()["highest"])
+    # Of a GPU they are tensors.
+    for held, value in ((2.0, 3.0), (3.0, 2.0), (3.0, math.nan), (math.nan, 3.0)):
+        for first in (held, torch.tensor(held)):
+            found = higher(first, torch.tensor(value)).item()
+            assert found == pytest.approx(np.maximum(held, value), nan_ok=True)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

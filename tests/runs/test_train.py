@@ -235,6 +235,12 @@ def test_learning_rate():
     assert half[14] == pytest.approx(0)
 
 
+def test_a_step_without_a_verdict_has_means():
+    """Of no token: what is a mean over tokens is 0."""
+    updates = [{"kl": 0.0, "clip_ratio/low_mean": 0.0, "tokens": 0.0, "loss": 0.0}] * 2
+    assert set(train.means(RECIPES["tiny"](), "tokens", updates).values()) == {0}
+
+
 PARAMETERS = {
     "maze17_sft": 3_944_704,
     "maze17": 3_944_704,

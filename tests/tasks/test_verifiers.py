@@ -21,6 +21,8 @@ TABLE = [
     (boxed("1\u2009234"), "1234", 1),  # thin space
     (boxed("1\u202f234"), "1234", 1),  # narrow space
     (boxed("18\0"), "18", 0),
+    (boxed("1.8 lakh"), "180000", 1),
+    (boxed("18 trillion"), "18000000000000", 1),
     (boxed("18 feet above"), "18", 1),
     (boxed("above 18 feet"), "18", 0),
     (boxed("9" * 500), "9" * 500, 1),

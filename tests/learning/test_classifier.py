@@ -120,7 +120,7 @@ def test_a_draw_depends_on_seed_step_place_and_logits_alone():
     whole = drawn()
     for chosen in ([3], [5, 0], [1, 2, 4]):
         assert torch.equal(drawn(chosen), whole[chosen])
-    for other in ({"step": 3}, {"first": 11}, {"seed": 6}):
+    for other in ({"step": 3}, {"first": 11}, {"seed": 6}, {"step": 3, "seed": 4}):
         assert not torch.equal(drawn(**other), whole)
 
 

@@ -33,6 +33,7 @@ from tests.helpers.verdict_tables import rows
 NAMED = {"corridor": CORRIDOR, "open": OPEN}
 TRUTH = [
     *[(NAMED.get(maze, maze), response, verdict) for maze, response, verdict in rows("mazes")],
+    ("GRID_START START GOAL", "RIGHT DONE", 0),
     (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE\n", 1),
     # The vocabulary's newline token is not a move.
     (CORRIDOR, "RIGHT \n DOWN DOWN RIGHT DONE", 0),

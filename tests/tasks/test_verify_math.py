@@ -13,6 +13,7 @@ from tests.tasks import verdicts
 TABLE = [
     *table("latex"),
     (boxed("\0"), "5", 0),
+    (boxed(r"\triangle ABC ="), r"\triangle ABC =", 1),  # no value, but the same to the letter
     (boxed("\ud800"), "5", 0),
     (r"\boxed{" + "5" * 1_000_000 + "}", "5", 0),
 ]
@@ -55,6 +56,11 @@ def test_what_sympy_keeps_is_dropped_where_memory_is_short(math_verify, monkeypa
         monkeypatch.setattr(latex, "LARGE", large)
         assert latex.work("boxed", "1/2", "0.5")
         assert len(called) == count
+
+
+def test_the_answer_may_not_be_long_but_the_response_may(math_verify):
+    response = "One step more. " * 1000 + boxed("5")
+    assert verify_published_batch([response, boxed("5")], ["5", "5 " * 6000]) == [1, 0]
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):

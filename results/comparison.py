@@ -87,11 +87,6 @@ def tables():
     for name, pair in named.items():
         found = in_files("countdown", "test-.+", *pair)
         rows[f"Countdown, 1,500 steps, {name}"] = found, "Countdown"
-    rows |= {
-        "word problems, no KL": (in_file("texts/words-test.json"), "word problems"),
-        "subset sums, no KL": (in_files("texts", "subset_sum-test"), "subset sums"),
-        "reversed texts, no KL": (in_files("texts", "reverse_text-test"), "reversed texts"),
-    }
     gap = "MaxRL minus GRPO, seeds ahead"
     heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
     beside = [f"{what}, pass@{' / '.join(map(str, KS))}" for what in ("before RL", "guessing")]

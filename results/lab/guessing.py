@@ -1,8 +1,8 @@
 """What guesses blind to the prompt solve of each test set: `python -m results.lab.guessing`.
 
 The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
-their seeds: mazes, Countdown and subset sums by their tasks (Task.guess), word problems by the
-range of answers. A guess is drawn with equal chances. Whoever knows the generator does better with
+their seeds: mazes and Countdown by their tasks (Task.guess), word problems by the range of answers.
+A guess is drawn with equal chances. Whoever knows the generator does better with
 a list of the commonest walks: `lists` has {test set: {k: share of its mazes that the first k
 solve}}.
 """
@@ -22,7 +22,6 @@ from maxrl.tasks.base import Task
 from maxrl.tasks.countdown import Countdown
 from maxrl.tasks.maze import Maze
 from results.lab.data import read_json
-from results.texts.tasks import SubsetSum
 
 FILE = Path(__file__).with_name("guessing.json")
 LISTED = (1, 8, 64)
@@ -54,7 +53,7 @@ def common_walks(size: int, seed: int, count: int, others: int = 10_000) -> dict
 
 
 def numbers(answers: int, count: int) -> list[float]:
-    """So many problems with so many answers: word problems have the numbers from 1 to 20 or 100."""
+    """So many problems with so many answers: word problems have the numbers from 1 to 100."""
     return [1 / answers] * count
 
 
@@ -66,11 +65,8 @@ SETS = {
     "2,048 13x13 mazes": partial(maze_set, 13, 3, 2048),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
     "1,000 classes": partial(numbers, 1000, 1),
-    "word problems": partial(numbers, 20, 256),
     "word problems up to 100": partial(numbers, 100, 96),
     "Countdown": partial(Countdown, "test", 1024),
-    "subset sums": partial(SubsetSum, "test", 256),
-    "reversed texts": partial(numbers, 70**4, 256),
 }
 
 

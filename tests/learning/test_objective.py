@@ -127,21 +127,6 @@ def test_clip_ratio_is_a_share_of_all_tokens(clip, beta):
     assert stats["clip_ratio/region_mean"] == pytest.approx(high + low)
 
 
-@pytest.mark.parametrize("minibatches, passes", [(1, 1), (2, 1), (1, 2)])
-def test_several_updates_are_compared_with_the_policy_before_the_first(minibatches, passes):
-    """Also if they are minibatches of a single pass."""
-    cfg = Config(optimizer="sgd", lr=0.1, prompts=4, minibatches=minibatches, passes=passes)
-    policy = tiny.policy()
-    rollouts = tiny.rollouts()
-    stats = train.learn(cfg, policy, make_optimizer(cfg, policy.model), rollouts, normal(4, 4), 0)
-    several = minibatches * passes > 1
-    assert ("clip_ratio/region_mean" in stats) == several
-    if several:
-        before = tiny.rollouts()
-        tiny.policy().record(before)
-        close(rollouts.old_log_probs, before.old_log_probs)
-
-
 def test_recorded_log_probs_do_not_depend_on_micro_batches():
     whole = tiny.rollouts()
     parts = tiny.rollouts()

@@ -286,8 +286,6 @@ def test_log_probs_in_bfloat16():
     difference = (samples.log_probs - log_probs).abs()
     rounding = torch.finfo(torch.bfloat16).eps * log_probs.abs().max()
     assert samples.log_probs.dtype == torch.float32
-    whole = generate(model.bfloat16(), prompts, noise(3, 1, range(4), 8, 14), STOP)
-    assert whole.log_probs.dtype == whole.entropies.dtype == torch.float32
     assert difference.mean() < rounding
     assert difference.max() < 8 * rounding
 

@@ -99,7 +99,6 @@ maxrl | {"order": 1.5} | ValueError
 maxrl | {"rollouts": (2, 2)} | ValueError
 maxrl_order | {"order": 5, "rollouts": 4} | ValueError
 maxrl_rare | {"order": 3, "rollouts": (2, 2)} | ValueError
-maxrl_rare | {"thresholds": True, "rollouts": (2, 2)} | ValueError
 rloo | {"rollouts": 1} | ValueError
 rloo | {"order": 1} | TypeError
 maxrl_order | {} | TypeError

@@ -23,7 +23,6 @@ from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
 from results.lab.runs import evaluation, in_order, product, recorded, with_bases
 from results.maze13_end import study as maze13_end
-from results.texts.tasks import SubsetSum
 from tests import ROOT
 from tests.helpers.runs import at_call
 from tests.helpers.tables import each
@@ -293,7 +292,7 @@ def test_holm_is_the_step_down_procedure():
 
 
 def test_guesses_against_the_tasks_own_verdict():
-    """Of ten mazes and ten subset sums: every guess that there is, judged by the task."""
+    """Of ten mazes: every guess that there is, judged by the task."""
     mazes = guessing.maze_set(9, 3, 10)
     down, right = "DOWN DOWN ", "RIGHT RIGHT "
     walks = {"".join(moves) for moves in itertools.permutations([down] * 3 + [right] * 3)}
@@ -301,17 +300,10 @@ def test_guesses_against_the_tasks_own_verdict():
     for example in (mazes[i] for i in range(10)):
         solved = sum(mazes.verify(f"{walk}DONE", example) for walk in walks)
         assert mazes.guess(example) == solved / 20
-    sums = SubsetSum("test")
-    for example in (sums[i] for i in range(10)):
-        right_ones = 0
-        for size in range(1, 6):
-            for subset in itertools.combinations(example.columns["numbers"], size):
-                right_ones += sums.verify(" ".join(map(str, subset)), example)
-        assert sums.guess(example) == right_ones / 31
 
 
 def test_the_kept_guesses_are_those_of_the_sets():
-    for name in ("9x9 mazes", "13x13 mazes", "subset sums", "word problems up to 100"):
+    for name in ("9x9 mazes", "13x13 mazes", "Countdown", "word problems up to 100"):
         assert guessing.of_guesses()[name] == guessing.histogram(name)
-    # 1 - (1 - 1/20)^8 of a set whose guesses are all 1/20.
-    assert guessing.guessing("word problems", [8])[0] == pytest.approx(1 - 0.95**8)
+    # 1 - (1 - 1/100)^8 of a set whose guesses are all 1/100.
+    assert guessing.guessing("word problems up to 100", [8])[0] == pytest.approx(1 - 0.99**8)

@@ -66,7 +66,7 @@ train.py JUDGED --no-verdict rollout ORDER | which maxrl_order with order does n
 train.py JUDGED --no-verdict rollout --estimator pkpo --estimator.k 2 | with k does not take
 train.py JUDGED --no-verdict rollout --estimator differential_smoothing | with mean_log_probs does
 train.py prompts --task.train mine.jsonl | name a checkpoint or a hub id with --init
-train.py prompts --task TEXTS:ReverseText | name a checkpoint or a hub id with --init
+train.py prompts --task countdown | name a checkpoint or a hub id with --init
 train.py OWN --reward mine | is not written
 train.py OWN --reward mine.py: | is not written
 train.py OWN --reward mine.py:number | has no function or class number
@@ -135,7 +135,6 @@ def test_commands(command, words, own, dice, shell):
         "MODEL": [dice],
         "UP": ["tests.helpers.tiny:Up"],
         "MATH": ["--task", "math", "--task.train", "mine.jsonl", "--task.test", "mine.jsonl"],
-        "TEXTS:ReverseText": [f"{ROOT}/results/texts/tasks.py:ReverseText"],
     }
     script, *arguments = command.split()
     given = [word for name in arguments for word in names.get(name, [name])]

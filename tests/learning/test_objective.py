@@ -9,11 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import train
 from maxrl.learning import losses
-from maxrl.learning.config import Config
 from maxrl.learning.losses import entropy, k2, k3, log_probs_and_entropies, policy_gradient_loss
-from maxrl.learning.optimizer import make_optimizer
 from maxrl.models import checkpoint
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny

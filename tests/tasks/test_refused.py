@@ -8,7 +8,6 @@ import pytest
 
 from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, load_task
-from tests import ROOT
 from tests.helpers.runs import refused
 from tests.helpers.tables import each
 

@@ -10,7 +10,8 @@ response tokens as in Appendix F, or by another divisor if the recipe names one
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise but adds a factor (N - 1) / N.
 3. rloo             A_i = r_i - mean of the others. The same, but without this factor.
-4. grpo             A_i = (r_i - mean) / std. A prompt's weight is about 1 / sqrt(p (1 - p)).
+4. grpo             A_i = (r_i - mean) / std. A prompt's weight tends to 1 / sqrt(p (1 - p)) as N
+                    grows.
 5. maxrl            A_i = (r_i - mean) / mean. A prompt's weight is (1 - (1-p)^(N-1)) / p, at most
                     N - 1: the gradient of log p, cut off after its term of order N - 1.
 """
@@ -119,7 +120,7 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Is any rollout's advantage on any rank not 0? Indexing with None takes all rollouts.
+        # Has any rollout on any rank an advantage? Indexing with None takes all rollouts.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)
@@ -147,8 +148,8 @@ def update(
 
     Returns the statistics of this update, the same on all ranks.
     """
-    # MaxRL's advantages can be as large as N - 1, but its steps are not that much longer, because
-    # Adam divides by the size of recent gradients. Clipping does not change the relative weights of
+    # MaxRL's advantages can be as large as N - 1, but with Adam its steps are not that much longer:
+    # it divides by the size of recent gradients. Clipping does not change the relative weights of
     # an update's prompts.
     norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     totals.highest("grad_norm", sharding.unsharded(norm))

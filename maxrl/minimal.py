@@ -64,7 +64,7 @@ def sample(model: nn.Module, prompts: Tensor) -> Tensor:
 def log_probs(model: nn.Module, prompts: Tensor, responses: Tensor) -> Tensor:
     """log m(z | x) (B,) of responses z (B, 2) to prompts x (B, 2)."""
     tokens = torch.cat([prompts, responses], dim=1)  # (B, 4)
-    # Each token is predicted at the position before it: the tokens of z at positions 1 and 2.
+    # Each token is predicted one position earlier: z, at positions 2 and 3, at 1 and 2.
     logits = model(tokens)[:, 1:3]  # (B, 2, V)
     log_m = logits.log_softmax(dim=-1)  # (B, 2, V)
     chosen = log_m.gather(2, responses.unsqueeze(2))  # (B, 2, 1)

@@ -131,7 +131,7 @@ class Transformer(nn.Module):
         self.radians = c.rope_theta**-exponents  # (D / 2,)
 
     def forward(self, tokens, past, is_token):
-        """Run tokens (B, L) after S others; return states (B, L, E), and both of these for S + L.
+        """Run tokens (B, L) after S others; return states (B, L, E), then past and is_token for S + L.
 
         past      each layer's keys and values (2, B, Hk, S, D); None at first
         is_token  which of the S are tokens, not padding (B, S)
@@ -159,7 +159,7 @@ class Transformer(nn.Module):
         """From states (B, L, E) to the logits (B, L, V) of the token after each of them."""
         h = self.model.norm(x)
         logits = F.linear(h, self.model.embed_tokens.weight)  # the head is tied to the embeddings
-        return logits.to(x.dtype)  # a softmax in bfloat16 would be off by .02 and more
+        return logits.to(x.dtype)  # a log-softmax in bfloat16 is off by up to .04
 
 
 def load(folder):
@@ -273,10 +273,10 @@ def advantages(rewards, method):
 def update(model, optimizer, prompts, responses, mask, A):
     """One step of Adam for responses and mask (P, N, L), A (P, N); returns the gradient's norm."""
     optimizer.zero_grad()
-    mixed = [i for i, group in enumerate(A) if group.any()]  # the others have no gradient
+    trained = [i for i, group in enumerate(A) if group.any()]  # the others have no gradient
     size = ROWS // A.shape[1]
-    for first in range(0, len(mixed), size):
-        groups = mixed[first : first + size]
+    for first in range(0, len(trained), size):
+        groups = trained[first : first + size]
         asked = [prompts[group] for group in groups]
         log_m = log_probs(model, asked, responses[groups])  # (groups, N, L)
         weighted = A[groups].unsqueeze(2) * log_m * mask[groups]

@@ -7,7 +7,7 @@ is w(p) grad p: the weight w(p) says which prompts an estimator cares about.
     maximum likelihood  log p = -sum_{k>=1} (1-p)^k / k  weight 1/p: the hard prompts count
     reinforcement       p - 1, its term of k = 1         weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
-                                                                       = sum_{k<T} (1-p)^k
+                                                                       = sum_{k=0}^{T-1} (1-p)^k
 N rollouts give order T = N (Theorem 2) by Eq. (9) and Eq. (10), which are maxrl_success and
 maxrl_centered below, and no higher order. In a group without a success (K = 0) Eq. (10) gives all
 rollouts the advantage -1, and Algorithm 1 gives them 0. The contribution of such groups, which
@@ -45,10 +45,8 @@ and it gives -1 at every threshold up to a top that nobody knows.
 No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1 (of
 rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
 
-A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
-group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
-names an option that is an int from 1 to N, rounds=True lets prompts be sampled in rounds
-(maxrl/learning/rounds.py), if a group without a success has advantages of 0. Every estimator:
+A new estimator is one function under one `@estimator` line, whose arguments registry.py explains.
+Every estimator:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row. With allow_missing=True a NaN
              marks a rollout without a reward, whose advantage is 0 (registry.among_judged)
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
@@ -274,8 +272,8 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 def _c(rewards: Tensor, order: int) -> Tensor:
     """c_T(f_i) (P, N): an unbiased estimate of w_T(p) without rollout i.
 
-    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k). A term is the probability that k of the others, drawn at
-    random, have all failed; its expectation is (1-p)^k.
+    c_T(f) = sum_{k=0}^{T-1} C(f, k) / C(N-1, k). A term is the probability that k of the others,
+    drawn at random, have all failed; its expectation is (1-p)^k.
     """
     terms = _all_fail(rewards, order)  # (N, order)
     c = terms.sum(dim=1)  # (N,)  c_T of every f

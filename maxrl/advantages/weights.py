@@ -109,7 +109,8 @@ def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
     The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It asks:
     with k successes among the others, how does a rollout's own success change its advantage?
     """
-    # Row K has K ones, then N - K zeros: its first column is a success, its last one a failure.
+    # Row K has K ones, then N - K zeros: the first column is a success if K > 0, the last one a
+    # failure if K < N.
     rewards = p.new_ones(N + 1, N).tril(-1)  # (N + 1, N)
     advantages = rule(rewards, **options)  # (N + 1, N)
     success = advantages[:, :1]  # (N + 1, 1)  a_s(K)

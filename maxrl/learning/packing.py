@@ -30,7 +30,7 @@ LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
 class MicroBatch:
     """What one forward runs: M rows of similar length for each of G groups.
 
-    All but prefix_lengths is on the device.
+    All but prefix_lengths are on the device.
 
     The prompt without its last token is the group's prefix, which is encoded once for all rows.
     The last token is the first input of every row, so that input t predicts target t.
@@ -128,12 +128,12 @@ def cuts(
 
     # A prompt is run once for the rows of its group, and again for those that are cut off.
     left = np.arange(1, M)
-    longest = lengths.max(0)  # (M,)
-    before = prompts.max() + left * longest[0]
-    after = prompts.max() + (M - left) * longest[1:]
+    widest = lengths.max(0)  # (M,)
+    kept = prompts.max() + left * widest[0]  # (M - 1,)
+    rest = prompts.max() + (M - left) * widest[1:]  # (M - 1,)
     cut_off = (lengths[:, 1:] > 0).sum(0)  # (M - 1,) groups with such rows
-    between_columns = cost(G * before) + cost(cut_off * after)
-    whole = G * (prompts.max() + M * longest[0])
+    between_columns = cost(G * kept) + cost(cut_off * rest)
+    whole = G * (prompts.max() + M * widest[0])
     # A rectangle beyond the budget must be cut, unless it is a single row.
     if whole > budget and G * M > 1:
         return between_groups, between_columns, np.inf

@@ -3,7 +3,7 @@
 classifier.py has the same methods for an image classifier. Both shape their results (P_local, N),
 so that one loop and one set of estimators serve both.
 
-Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
+Letters: P_local prompts of this rank, N rollouts of each, L tokens, E the hidden size. A
 micro-batch has M rows of each of G groups.
 """
 
@@ -260,7 +260,7 @@ class SequencePolicy:
         """
         # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
-        # Its CUDA graphs are not used again either, and the gradient may need their memory.
+        # Sampling's CUDA graphs are not used again either, and the gradient may need their memory.
         cuda.forget_graphs()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         batches, sizes = self.batches(rollouts, group_ids, advantages)

@@ -94,9 +94,10 @@ def in_rounds(
 ) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts, (n_1, ..., n_R), until one has a success.
 
-    The other arguments are those of `sample`; the examples are no images.
+    The other arguments are those of `sample`, without images.
 
-    No rank waits for another one, and a prompt without a verdict is not sampled again.
+    After the first round no rank waits for another one. A prompt without a verdict is not sampled
+    again.
     """
     waiting = torch.arange(len(examples))  # (P_local,)
     num_rollouts = torch.zeros(len(examples))

@@ -1,7 +1,7 @@
 """Keys and values during sampling.
 
 Letters of this file:
-    G  groups, one for each prompt         H   query heads
+    G  groups of rows with one prompt      H   query heads
     M  rows of a group                     Hk  key-value heads
     C  slots for own tokens                R   = H / Hk query heads that share a key-value head
     Lp tokens of a prefix, the prompt      D   size of a head

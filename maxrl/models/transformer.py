@@ -10,7 +10,7 @@ There are three ways through the same layers:
     decode(tokens, cache)    sampling: one more token of every row, with cached keys and values
 
 Letters of this file:
-    G  groups, one for each prompt              H   query heads
+    G  groups of rows with one prompt           H   query heads
     M  rows of a group, its rollouts            Hk  key-value heads
     L  own tokens of a row                      D   size of a head
     Lp tokens of a prefix                       E   hidden size, V vocabulary
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         k = self.k_norm(k)
         v = self.heads(self.v_proj(h))
         # One kernel for all heads: launching a small kernel takes as long as running it.
-        # rotate_newest rotates q and k alone.
+        # rotate_newest leaves v as it is, and divides q by sqrt(D).
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
         H = q.shape[-2]

@@ -18,9 +18,9 @@ from torch import Tensor
 class Sequences:
     """Where the queries and keys of B rows lie, one row after the other."""
 
-    kept: Tensor  # (T,) which of the B (Lp + L) keys are none of a prompt's padding
+    kept: Tensor  # (keys,) which of the B (Lp + L) keys are none of a prompt's padding
     query_starts: Tensor  # (B + 1,) int32: row b has queries query_starts[b] to [b + 1]
-    key_starts: Tensor  # (B + 1,) int32: the same for its keys among the T
+    key_starts: Tensor  # (B + 1,) int32: the same for its keys among the kept
     most_keys: int  # of a row
 
 
@@ -51,7 +51,7 @@ def attend_sequences(q: Tensor, k: Tensor, v: Tensor, where: Sequences) -> Tenso
         return x.transpose(1, 2).flatten(0, 1)  # (B length, heads, D)
 
     # Each key is chosen once at most, so that the backward adds nothing in low precision.
-    k = flat(k).index_select(0, where.kept)  # (T, Hk, D)
+    k = flat(k).index_select(0, where.kept)  # (keys, Hk, D)
     v = flat(v).index_select(0, where.kept)
     starts = where.query_starts, where.key_starts
     most = q.shape[2], where.most_keys

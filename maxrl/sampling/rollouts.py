@@ -1,7 +1,8 @@
 """Rollouts travel from the sampler to the loss; learning/packing.py cuts micro-batches from them.
 
-Tokens and lengths are on the host, so that texts, verdicts and the sizes of micro-batches are known
-without waiting for a GPU. Log-probabilities are on the device.
+Tokens, lengths and `finished` are on the host, so that texts, verdicts and the sizes of
+micro-batches are known without waiting for a GPU. Log-probabilities and entropies are on the
+device.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response.
 """
@@ -22,9 +23,8 @@ from maxrl.system.totals import Totals
 class Rollouts:
     """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
 
-    Tokens, lengths and `finished` are on the host, because reading single elements would wait for
-    the device each time; log-probabilities and entropies are on the device. A prompt that was
-    sampled in rounds may have fewer than N responses: the missing ones have length 0.
+    A prompt that was sampled in rounds may have fewer than N responses: the missing ones have
+    length 0.
     """
 
     prompts: list[Tensor]  # P_local one-dimensional tensors of ids

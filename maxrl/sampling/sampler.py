@@ -35,7 +35,7 @@ from maxrl.system.errors import RunError
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
 SHRINK_AT = 0.9  # ended rows are dropped if a step then costs at most this share
-LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
+LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, a padded copy
 SORTED_BYTES = 50  # the same with top-p, which sorts probabilities with their indices
 
 
@@ -121,10 +121,11 @@ def generate(
             note_ended(state, stop, position)
             # A GPU gives the numbers (G,) of the search before this one, which need no wait.
             left = counts.read(state.alive)
-            if left is not None and not left.any():
-                break
-            if left is not None and position % pack_every(device) == 0:
-                pack(state, left)
+            if left is not None:
+                if not left.any():
+                    break
+                if position % pack_every(device) == 0:
+                    pack(state, left)
             # Only now, as packing gives the rows new places.
             counts.start(state.alive)
             if watch:

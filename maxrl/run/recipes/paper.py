@@ -132,7 +132,9 @@ def gsm8k_smollm2() -> Config:
 
 
 def gsm8k_smollm2_135m_sft() -> Config:
-    """Warm-up of gsm8k_smollm2_135m, on GSM8K's own short solutions that end in a box; all ours.
+    """Warm-up of gsm8k_smollm2_135m, on GSM8K's own short solutions that end in a box.
+
+    All ours but for the temperature and top-p of evaluations.
 
     data/README.md says how to make the model: 135M parameters, from 4-bit weights.
     """

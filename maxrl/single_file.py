@@ -131,7 +131,7 @@ class Transformer(nn.Module):
         self.radians = c.rope_theta**-exponents  # (D / 2,)
 
     def forward(self, tokens, past, is_token):
-        """Run tokens (B, L) after S others; return states (B, L, E), then past and is_token for S + L.
+        """Run tokens (B, L) after S others; return states (B, L, E), past and is_token for S + L.
 
         past      each layer's keys and values (2, B, Hk, S, D); None at first
         is_token  which of the S are tokens, not padding (B, S)

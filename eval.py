@@ -273,6 +273,7 @@ def main(arguments: list[str]):
         # Printed even if the files could not be written, and last because its reader may have gone.
         table.print_table(results, args.k, args.against)
         table.print_rewards(results)
+        table.print_cut(results)
         table.print_faults(results)
 
 

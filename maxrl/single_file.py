@@ -159,7 +159,7 @@ class Transformer(nn.Module):
         """From states (B, L, E) to the logits (B, L, V) of the token after each of them."""
         h = self.model.norm(x)
         logits = F.linear(h, self.model.embed_tokens.weight)  # the head is tied to the embeddings
-        return logits.to(x.dtype)  # a log-softmax in bfloat16 is off by up to .04
+        return logits.to(x.dtype)  # a log-softmax in bfloat16 can be off by .04 and more
 
 
 def load(folder):

@@ -182,6 +182,17 @@ def print_rewards(results: dict):
             print(f"{row['name']}: mean reward{where} {row['reward']:.3f}")
 
 
+def print_cut(results: dict):
+    """Print of which rows more than one response in twenty was cut by the length limit."""
+    for row in results["checkpoints"]:
+        share = np.mean(row.get("clipped", 0))
+        if share > 0.05:
+            limit = results["max_response"]
+            print(
+                f"{row['name']}: {share:.0%} of responses have no end within --max-response {limit}"
+            )
+
+
 def print_faults(results: dict):
     """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
     for row in results["checkpoints"]:

@@ -128,7 +128,7 @@ class Config:
         180, "Longest response in tokens, including the end token.", above=0
     )
     zero_reward_at_limit: bool = language_option(
-        False, "Gives reward 0 to a response that was cut by the length limit."
+        False, "Gives reward 0 at most to a response that was cut by the length limit."
     )
     minibatches: int = language_option(
         1,

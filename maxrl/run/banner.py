@@ -25,6 +25,12 @@ def opening(run, policy) -> list[str]:
     times = [f"every {counted(cfg.save_every, 'step')}"] if cfg.save_every else []
     if cfg.save_every_minutes:
         times.append(f"every {cfg.save_every_minutes:g} minutes")
+    checks = []
+    if run.validations and cfg.eval_every:
+        count = run.validations if not cfg.eval_samples else min(cfg.eval_prompts, run.validations)
+        some = f"the first {count:,} of " if count < run.validations else ""
+        every = counted(cfg.eval_every, "step")
+        checks = [f"  checks   {some}{run.validations:,} validation prompts every {every}"]
     saves = " and ".join(times) or "at its end alone (--save-every-minutes 30: on the way, too)"
     return [
         f"{run.recipe} {cfg.estimator}: {counted(cfg.steps, 'step')} of "
@@ -33,6 +39,7 @@ def opening(run, policy) -> list[str]:
         f"  device   {policy.device} in {precision}",
         f"  prompts  {run.examples:,} of {cfg.task}",
         f"  rewards  {'none: demonstrations' if cfg.supervised else judge}",
+        *checks,
         f"  writes   {cfg.out}{since}",
         f"  saves    {saves}",
     ]

@@ -76,6 +76,7 @@ class Run:
             self.another = "a trainer whose output_dir is another one"
         self.task = task
         self.examples = len(task)
+        self.validations = 0 if validation is None else len(validation)
         # A digest is "" if it is not known.
         self.data = {"train": task.digest}
         if validation is not None:

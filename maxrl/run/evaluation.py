@@ -50,14 +50,15 @@ def judge_samples(
 
     Returns
     rewards   float64 (len(indices), samples), NaN for a rollout without a verdict
-    answers   {"majority": whether the answer of most rollouts is right (metrics.majority_vote)},
-              of a task with `several` right answers also "distinct": how many different ones there
-              are; float64 (len(indices),) each, empty if the task has no `final`
+    answers   {"clipped": the share of rollouts that were cut by the length limit}; if the task has
+              `final`, also "majority": whether the answer of most rollouts is right
+              (metrics.majority_vote), and with `several` right answers "distinct": how many
+              different ones there are; float64 (len(indices),) each
     """
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
     # Of each prompt its rewards and what its answers are, 0 where another rank has it.
-    results = torch.zeros(len(indices), samples + 2, dtype=torch.float64)
+    results = torch.zeros(len(indices), samples + 3, dtype=torch.float64)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
@@ -66,17 +67,20 @@ def judge_samples(
         rollouts = policy.rollout(examples, samples, indices=positions, seed=seed, **sampling)
         rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (positions, samples)
         results[list(positions), :samples] = rewards
+        results[list(positions), samples] = 1 - rollouts.finished.double().mean(1)
         if task.final:
             answers = []
             for group in task.responses(rollouts):
                 answers.append([task.final(response) for response in group])
             right = is_success(rewards)
             found = [majority_vote(answers, right), distinct_right(answers, right)]
-            results[list(positions), samples:] = torch.from_numpy(np.stack(found, axis=1))
+            results[list(positions), samples + 1 :] = torch.from_numpy(np.stack(found, axis=1))
         progress(len(positions))
     results = distributed.sum_tensor(results.to(policy.device)).cpu()
-    majority, distinct = results[:, samples:].T
-    told = {"majority": majority} if task.final else {}
+    clipped, majority, distinct = results[:, samples:].T
+    told = {"clipped": clipped}
+    if task.final:
+        told["majority"] = majority
     if task.final and task.several:
         told["distinct"] = distinct
     return results[:, :samples], told

@@ -11,7 +11,7 @@ from maxrl.learning.config import FREE_ON_RESUME, LANGUAGE, Config
 from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
-from maxrl.run.setup import choose_rewards, load
+from maxrl.run.setup import check_total, choose_rewards, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
@@ -244,6 +244,7 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
                 "--cuda-graphs"
             )
     else:
+        check_total(cfg)
         if not cfg.reward:
             # A missing package or reward function is named before any sampling.
             probe(task)

@@ -132,12 +132,19 @@ def check_templates(cfg: Config, task: Task, tokenizer: Tokenizer) -> Iterator[s
     # Where all have as many tokens there may be a million of them, all made alike.
     count = min(len(task), 1) if task.equally_long else len(task)
     prompts = [example_of(task, i).prompt for i in range(count)]
+    templated = tokenizer.chat_template and cfg.task_options.get("chat") is not False
+    added = tokenizer.backend.encode("").ids
+    plain = [] if templated else prompts[:1]
+    if added and any(tokenizer.encode_prompt(prompt)[:1] != added[:1] for prompt in plain):
+        yield (
+            f"this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts do not get "
+            "it: write it into them, or let chat_template.jinja write it"
+        )
     if not tokenizer.chat_template:
-        added = tokenizer.backend.encode("").ids
-        if added and prompts and tokenizer.encode_prompt(prompts[0])[:1] != added[:1]:
+        # Other tasks are made for models without a template, too.
+        if cfg.task == "prompts" and any(isinstance(prompt, list) for prompt in prompts):
             yield (
-                f"this tokenizer adds {tokenizer.decode(added)!r} to texts, but prompts do not get "
-                "it: write it into them, or let chat_template.jinja write it"
+                "this model has no chat template: of a message of the user it gets the text alone"
             )
         return
     chats = [prompt for prompt in prompts if isinstance(prompt, list)]
@@ -202,6 +209,17 @@ def check_shared(task: Task, validation: Task) -> None:
         )
 
 
+def check_total(cfg: Config):
+    """Warn if a response that satisfies all reward functions is no success."""
+    total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
+    if cfg.reward and total != 1:
+        warn(
+            f"a response that satisfies all reward functions has the reward {total!r}, but pass@k "
+            "and unsolved count rewards of exactly 1: let --reward-weights add up to 1, or read "
+            "best@k and the means of the functions"
+        )
+
+
 def resolved(cfg: Config, task: Task, world: int) -> Config:
     """Return the recipe as it runs: epochs as steps, and the reference of a KL penalty.
 
@@ -245,6 +263,8 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
         ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg))
     except RewardError as error:
         warn(f"a response that satisfies all reward functions would end the run: {error}")
+    else:
+        check_total(cfg)
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.

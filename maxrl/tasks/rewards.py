@@ -50,9 +50,9 @@ CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0][
 class Judge:
     """Gives the rewards (P_local, N) of rollouts: `judge(examples, rollouts)`.
 
-    A reward is NaN if there is no verdict. With finished_only, it is 0 for a response that was cut
-    by the length limit. Training and evaluation have a Judge each, because the statistics of a step
-    are read after its evaluation.
+    A reward is NaN if there is no verdict. With finished_only, it is at most 0 for a response that
+    was cut by the length limit. Training and evaluation have a Judge each, because the statistics
+    of a step are read after its evaluation.
     """
 
     finished_only = False
@@ -63,7 +63,9 @@ class Judge:
 
     def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
         rewards = self.verdicts(examples, rollouts)
-        return rewards * rollouts.finished if self.finished_only else rewards
+        # A cut response keeps a penalty, as being cut must not pay.
+        cut = rewards.clamp(max=0)
+        return torch.where(rollouts.finished, rewards, cut) if self.finished_only else rewards
 
     def verdicts(self, examples: Any, rollouts: Any) -> Tensor:
         """Return the rewards (P_local, N) of whole and cut responses alike."""
@@ -201,7 +203,7 @@ class Rewards(CarefulJudge):
         failed = any(weight and result is None for weight, result in zip(self.weights, calls))
         judged = ~values[weights != 0].isnan().all(0)  # (P, N)
         if self.finished_only:
-            # A cut response gets 0, whatever the functions say of it.
+            # A cut response has a verdict, whatever the functions say of it.
             judged |= ~rollouts.finished
         judged &= not failed
         # A rollout by itself has nothing that it is better or worse than.

@@ -28,13 +28,15 @@ SOLVED = torch.arange(len(REWARDS)) < len(SUCCESS)
 
 def evaluated(rewards, k):
     """The metrics of an evaluation of these rewards (P, N)."""
+
+    def rollout(examples, *_, indices, **options):
+        chosen = rewards[list(indices)]
+        return SimpleNamespace(rewards=chosen, finished=chosen == chosen)
+
     policy = SimpleNamespace(
-        unsharded_model=lambda: None,
-        device="cpu",
-        wave_rows=4,
-        rollout=lambda examples, *_, indices, **options: indices,
+        unsharded_model=lambda: None, device="cpu", wave_rows=4, rollout=rollout
     )
-    judge = lambda examples, indices: rewards[list(indices)]  # noqa: E731
+    judge = lambda examples, rollouts: rollouts.rewards  # noqa: E731
     P, N = rewards.shape
     found, _ = judge_samples(policy, Up("test"), range(P), N, judge=judge)
     return of_rewards(found, [k])

@@ -186,7 +186,7 @@ def test_ranks_share_a_majority_vote(ranks, alone):
     assert len(set(majority)) > 1
     assert [min(1, sum(row)) for row in rewards] == [min(1, count) for count in distinct]
     assert 0 < sum(map(sum, rewards)) < 28
-    assert judge_samples(tiny.policy(), tiny.Parity(), range(2), 4)[1] == {}
+    assert set(judge_samples(tiny.policy(), tiny.Parity(), range(2), 4)[1]) == {"clipped"}
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):

@@ -238,7 +238,7 @@ def metrics(mine: list[int]) -> dict:
 def votes() -> list:
     """Rewards and majority votes of seven prompts shared by the ranks."""
     rewards, answers = judge_samples(tiny.policy(), LastWord(), range(7), 4, seed=2)
-    return [rewards.tolist(), answers["majority"].tolist(), answers["distinct"].tolist()]
+    return [rewards.tolist(), *(answers[name].tolist() for name in ("majority", "distinct"))]
 
 
 def noted(act):

@@ -99,6 +99,9 @@ def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turne
     assert expected.items() <= results.items()
     assert results["checkpoints"][0]["counts"] == results["checkpoints"][1]["counts"]
     assert ("cut" in said) == results["zero_reward_at_limit"]
+    shares = [sum(row["clipped"]) / results["prompts"] for row in results["checkpoints"]]
+    assert f"a: {shares[0]:.0%} of responses have no end within --max-response 1" in said
+    assert 0.2 < shares[0] == shares[1] < 0.8
     # UP is right, and the only one that is cut.
     if "zero_reward_at_limit" in expected:
         assert any(results["checkpoints"][0]["counts"]) != results["zero_reward_at_limit"]

@@ -6,19 +6,31 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from maxrl.learning.config import Config
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import banner
 from maxrl.run.build import policy_from
-from maxrl.run.setup import choose_rewards, load, load_splits
+from maxrl.run.setup import check_templates, choose_rewards, load, load_splits
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
+from maxrl.tasks.base import Example
 from tests.helpers.chats import sums, tiny_chat  # noqa: F401
 from tests.helpers.tables import put
 
 transformers = pytest.importorskip("transformers")
 SYSTEM = {"role": "system", "content": "Add."}
+
+
+class Prompted(list):
+    """A task with this prompt alone."""
+
+    vocabulary = ()
+    equally_long = False
+
+    def __init__(self, prompt):
+        super().__init__([Example(prompt, "")])
 
 
 def user(content):
@@ -42,6 +54,28 @@ def test_texts_are_said(prompts):
     for rows in (sums(chat=False), [*sums()[:3], sums(chat=False)[0]]):
         with pytest.warns(UserWarning, match="chat template.*--task.chat true"):
             prompts(rows)
+
+
+def test_messages_for_a_model_without_a_template_are_said():
+    """They are read as texts: --task.chat true does nothing then."""
+    words = Tokenizer.from_vocabulary(("a", "<bos>"))
+    for prompt, count in (([user("a")], 1), ("a", 0)):
+        task = Prompted(prompt)
+        for name, said in (("prompts", count), ("gsm8k", 0)):
+            assert len([*check_templates(Config(task=name), task, words)]) == said
+
+
+@pytest.mark.parametrize("template", [None, "{{ messages[0].content }}"])
+def test_a_token_that_texts_begin_with_elsewhere_is_said(template):
+    """Also of a model with a template, if its prompts are to stay texts."""
+    words = Tokenizer.from_vocabulary(("a", "<bos>"))
+    words.backend.post_processor = TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", words.id("<bos>"))]
+    )
+    words.config |= {} if template is None else {"chat_template": template}
+    cfg = Config(task="prompts", task_options={"chat": False})
+    (said,) = check_templates(cfg, Prompted("a"), words)
+    assert "<bos>" in said
 
 
 def test_a_template_in_the_prompts_is_said(tiny_chat, in_a_directory_of_its_own):  # noqa: F811
@@ -138,7 +172,7 @@ def test_prompts_that_end_with_an_answer(prompts, turns):
 def told(task, *reward):
     """What the opening of a run says of the rewards."""
     run = SimpleNamespace(cfg=Config(task="prompts", reward=reward), task=task)
-    run.recipe, run.examples, run.resumed = "prompts", len(task), None
+    run.recipe, run.examples, run.resumed, run.validations = "prompts", len(task), None, 0
     policy = SimpleNamespace(model=torch.nn.Linear(1, 1), autocast=None, device="cpu")
     (said,) = [line for line in banner.opening(run, policy) if "rewards" in line]
     return said

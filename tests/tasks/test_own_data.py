@@ -50,22 +50,23 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
 
 PAIR = ("--reward", "rewards.py:never,rewards.py:never")
 SUMS = """
-| 2
---estimator grpo | None
+| reward of 2
+--estimator grpo | has the reward 2.0
 --reward-weights 1,0 | None
---reward-weights .5,.2 --thresholds true | None
---reward-weights 1,.2 --estimator tailrl | None
---reward-weights 1,.2 --estimator pkpo --estimator.k 2 --thresholds true | None
---estimator maxrl_rare --reward-weights 1,2 | 3
+--reward-weights .5,.5 --estimator grpo | None
+--reward-weights .5,.2 --thresholds true | has the reward 0.7
+--reward-weights 1,.2 --estimator tailrl | has the reward 1.2
+--reward-weights 1,.2 --estimator pkpo --estimator.k 2 --thresholds true | has the reward 1.2
+--estimator maxrl_rare --reward-weights 1,2 | reward of 3
 """
 
 
-@each("words, total", SUMS)
-def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(words, total, train):
-    """Although no response of this run satisfies any function."""
+@each("words, warned", SUMS)
+def test_a_sum_that_is_no_success_is_named_at_the_start(words, warned, train):
+    """Or one that the estimator refuses, although no response here satisfies any function."""
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
     said = train(*PAIR, *words.split(), "--steps", 1)
-    assert ("warning" in said) == (f"reward of {total}" in said) == (total != "None")
+    assert ("warning" in said) == (warned in said) == (warned != "None")
 
 
 def test_a_mended_command_is_not_blocked(own, train, shell):

@@ -358,6 +358,15 @@ def test_a_cut_response_without_a_verdict():
     assert left_out(stats) == (3, 1, 0)
 
 
+def test_a_cut_response_keeps_a_penalty():
+    """Being cut must not pay, so a negative reward stays, and a positive one does not."""
+    judge = Rewards([lambda completions: [1.0, -1.0, 0.5] * (len(completions) // 3)])
+    judge.finished_only = True
+    finished = [[False, False, True], [True, True, False]]
+    rewards, _ = judged(judge, PROMPTS, TEXTS, finished=finished)
+    assert rewards.tolist() == [[0, -1, 0.5], [1, -1, 0]]
+
+
 def test_a_function_in_a_notebook():
     """An event loop runs already."""
 

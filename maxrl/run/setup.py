@@ -210,13 +210,13 @@ def check_shared(task: Task, validation: Task) -> None:
 
 
 def check_total(cfg: Config):
-    """Warn if a response that satisfies all reward functions is no success."""
+    """Warn if a response with a 1 of all reward functions is no success."""
     total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
     if cfg.reward and total != 1:
         warn(
-            f"a response that satisfies all reward functions has the reward {total!r}, but pass@k "
-            "and unsolved count rewards of exactly 1: let --reward-weights add up to 1, or read "
-            "best@k and the means of the functions"
+            f"where all reward functions give 1 the reward is {total!r}, but pass@k and unsolved "
+            "count rewards of exactly 1: let --reward-weights add up to 1, or read best@k and the "
+            "means of the functions"
         )
 
 

@@ -161,11 +161,9 @@ def named_before(title: str, pairs, found: dict):
     """Comparisons that were named before (item 12's when three seeds were known), corrected for
     their number, on the seeds that were promised."""
     named = {}
-    promised = {
-        name: {s: seeds[s] for s in PROMISED if s in seeds} for name, seeds in found.items()
-    }
     for own, other in pairs:
-        for k, values in zip(TESTED, minus(promised, own, other)):
+        both = {name: {seed: found[name][seed] for seed in PROMISED} for name in (own, other)}
+        for k, values in zip(TESTED, minus(both, own, other)):
             named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
     corrected(title, named)
 

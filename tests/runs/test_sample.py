@@ -44,7 +44,7 @@ def test_rewards_that_are_not_0_or_1(dice, evaluate, shell, reward, weight):
     said = passed(shell("sample.py", dice, *look, *ask[len(UP) :]))
     assert (f"reward {each:g}" in said) == shown
     both = passed(shell("sample.py", dice, dice, *look, *ask[len(UP) :]))
-    assert ("reward" in both) == shown
+    assert (f"reward {each:g}" in both) == shown
 
 
 def test_sample(warm, mazes, shell):

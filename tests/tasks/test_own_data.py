@@ -51,12 +51,12 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
 PAIR = ("--reward", "rewards.py:never,rewards.py:never")
 SUMS = """
 | reward of 2
---estimator grpo | has the reward 2.0
+--estimator grpo | the reward is 2.0
 --reward-weights 1,0 | None
 --reward-weights .5,.5 --estimator grpo | None
---reward-weights .5,.2 --thresholds true | has the reward 0.7
---reward-weights 1,.2 --estimator tailrl | has the reward 1.2
---reward-weights 1,.2 --estimator pkpo --estimator.k 2 --thresholds true | has the reward 1.2
+--reward-weights .5,.2 --thresholds true | the reward is 0.7
+--reward-weights 1,.2 --estimator tailrl | the reward is 1.2
+--reward-weights 1,.2 --estimator pkpo --estimator.k 2 --thresholds true | the reward is 1.2
 --estimator maxrl_rare --reward-weights 1,2 | reward of 3
 """
 

@@ -120,7 +120,7 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Has any rollout on any rank an advantage? Indexing with None takes all rollouts.
+        # Is any advantage on any rank not 0? Indexing with None takes all rollouts.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)

@@ -209,9 +209,14 @@ def check_shared(task: Task, validation: Task) -> None:
         )
 
 
+def total_reward(cfg: Config) -> float:
+    """Return the reward of a response to which all reward functions give 1."""
+    return float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
+
+
 def check_total(cfg: Config):
     """Warn if a response with a 1 of all reward functions is no success."""
-    total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
+    total = total_reward(cfg)
     if cfg.reward and total != 1:
         warn(
             f"where all reward functions give 1 the reward is {total!r}, but pass@k and unsolved "
@@ -257,8 +262,7 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
             "and at least the largest --eval-k for a language model"
         )
     # Found out now, and not by the first response that satisfies several functions.
-    total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
-    rewards = torch.full((1, max(cfg.rollouts)), total)
+    rewards = torch.full((1, max(cfg.rollouts)), total_reward(cfg))
     try:
         ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg))
     except RewardError as error:

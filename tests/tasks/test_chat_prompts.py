@@ -169,13 +169,27 @@ def test_prompts_that_end_with_an_answer(prompts, turns):
     assert prompts([{"prompt": said[:-1]}])[0].prompt == said[:-1]
 
 
+def opened(cfg, task, validations=0):
+    """The lines that a run begins with."""
+    run = SimpleNamespace(cfg=cfg, task=task, validations=validations)
+    run.recipe, run.examples, run.resumed = "prompts", len(task), None
+    policy = SimpleNamespace(model=torch.nn.Linear(1, 1), autocast=None, device="cpu")
+    return banner.opening(run, policy)
+
+
 def told(task, *reward):
     """What the opening of a run says of the rewards."""
-    run = SimpleNamespace(cfg=Config(task="prompts", reward=reward), task=task)
-    run.recipe, run.examples, run.resumed, run.validations = "prompts", len(task), None, 0
-    policy = SimpleNamespace(model=torch.nn.Linear(1, 1), autocast=None, device="cpu")
-    (said,) = [line for line in banner.opening(run, policy) if "rewards" in line]
+    lines = opened(Config(task="prompts", reward=reward), task)
+    (said,) = [line for line in lines if "rewards" in line]
     return said
+
+
+def test_how_many_prompts_an_evaluation_has_is_said():
+    """Those of a sorted file are not all alike; nothing is said where nothing is evaluated."""
+    for every, count, expected in ((20, 300, "the first 64 of 300"), (20, 9, "9"), (0, 300, None)):
+        lines = opened(Config(task="prompts", eval_every=every), Prompted("a"), count)
+        said = [line.split(maxsplit=1)[1] for line in lines if line.startswith("  checks")]
+        assert said == ([f"{expected} validation prompts every 20 steps"] if expected else [])
 
 
 def test_what_a_reward_for_messages_gets_is_said_before_the_first_step(prompts):

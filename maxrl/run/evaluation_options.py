@@ -11,7 +11,7 @@ from maxrl.learning.config import FREE_ON_RESUME, LANGUAGE, Config
 from maxrl.run.cli import say
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
-from maxrl.run.setup import check_total, choose_rewards, load
+from maxrl.run.setup import check_learned, check_total, choose_rewards, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
@@ -76,24 +76,22 @@ def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
 
 
 def complete(args: argparse.Namespace, rows: Sequence[Path]) -> Config:
-    """Return the recipe that is recorded in the first checkpoint with the options that are given.
+    """Return the recipe of the first checkpoint that has one, with the options that are given.
 
-    Temperature and top-p are those of its evaluations. max_response is the largest that it and the
-    others had in training, and what judges them is the same for all, see judging_fields().
+    Temperature and top-p are those of its evaluations. max_response is the largest that any had in
+    training, and what judges them is the same for all, see judging_fields().
 
-    The checkpoint may come from anywhere: a task or reward function that is code runs only if the
+    A checkpoint may come from anywhere: a task or reward function that is code runs only if the
     options name it too. Raises UsageError in that case, if there is no task, and for options that
     describe no distribution.
     """
     args.rows = rows
     given = args.given
-    path = rows[0]
-    known = (path / "recipe.json").exists()
-    if not known and "task" not in given:
-        raise UsageError(f"{path} does not say what it was trained on: name it with --task")
     records = records_of(rows)
     recipes = [recipe_of_run(record) for record in records]
-    recipe = recipes[0] if known else Config()
+    if not recipes and "task" not in given:
+        raise UsageError(f"{rows[0]} does not say what it was trained on: name it with --task")
+    recipe = recipes[0] if recipes else Config()
     task = given.get("task", recipe.task)
     kept = (*OWN[OWN.index("max_response") :], *DRAWN)
     fields: dict = {name: getattr(recipe, name) for name in kept} | {"task": task}
@@ -101,7 +99,7 @@ def complete(args: argparse.Namespace, rows: Sequence[Path]) -> Config:
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(" or ".join(records), recipe, given)
     longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}
-    return replace(override(recipe, longest | given), init=str(path))
+    return replace(override(recipe, longest | given), init=str(rows[0]))
 
 
 def records_of(rows: Sequence[Path]) -> list[str]:
@@ -234,6 +232,8 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
         say("no validation prompts are named, so these are training prompts")
         task = load(cfg, split)
     args.split = split
+    if split != "train":
+        check_learned(cfg, task, split)
     if task.classes:
         # Classes are drawn at a temperature, too.
         given = LANGUAGE.intersection(args.given) - {*DRAWN}

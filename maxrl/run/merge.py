@@ -2,16 +2,22 @@
 
     python -m maxrl merge RUN OUT
 
-RUN is a checkpoint or a run directory, whose newest checkpoint is taken.
+RUN is a checkpoint or a run directory, whose newest checkpoint is taken. OUT gets its recipe, too,
+so that eval.py and sample.py ask and judge as in training.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from maxrl.learning.config import Config
 from maxrl.models import checkpoint, lora
 from maxrl.run import cli
 from maxrl.system.arguments import Parser
 from maxrl.system.errors import UsageError, refusing
+from maxrl.system.files import read_json
+
+LORA = ("lora_rank", "lora_alpha", "lora_projections")
 
 
 def main(arguments: list[str]):
@@ -25,7 +31,11 @@ def main(arguments: list[str]):
         if not lora.has_lora(adapted.model):
             raise UsageError(f"{args.run} has no adapter: it is a plain model already")
         lora.merge(adapted.model)
-        checkpoint.save(args.out, adapted)
+        record = checkpoint.find(args.run) / "recipe.json"
+        recipe = read_json(record) if record.exists() else None
+        if recipe:
+            recipe["config"] |= {name: getattr(Config, name) for name in LORA}
+        checkpoint.save(args.out, replace(adapted, needs={}), recipe=recipe)
     print(f"wrote {args.out}")
 
 

@@ -1,5 +1,6 @@
 """What the scripts work with: the splits of a task, the judge of its rollouts, and the recipe."""
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +123,8 @@ def load(cfg: Config, split: str) -> Task:
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
                 "longer than --max-prompt"
             )
+        if split == "train":
+            check_repeated(task)
         return task
 
 
@@ -160,6 +163,12 @@ def check_templates(cfg: Config, task: Task, tokenizer: Tokenizer) -> Iterator[s
             "this model's chat template leaves out messages of the role "
             f"{' and '.join(unread)}: it may know them as user or system"
         )
+    begun = any(tokenizer.render(prompt).rstrip().endswith("<think>") for prompt in chats[:1])
+    if begun and "format_reward" in cfg.reward:
+        yield (
+            "this model's chat template begins the answer with <think>, which format_reward looks "
+            "for in the response: it gives 0 to all, so write one with --reward FILE.py:NAME"
+        )
     told = [message["content"] for prompt in chats for message in prompt]
     for mark in tokenizer.template_tokens():
         if any(mark in text for text in told):
@@ -187,26 +196,47 @@ def unread_roles(chats: Sequence[list[dict]], tokenizer: Tokenizer) -> list[str]
     return unread
 
 
-def check_shared(task: Task, validation: Task) -> None:
-    """Warn of validation prompts that are training prompts as well, unless both are one file, and
-    of many training prompts that are there twice."""
-    generated = task.vocabulary or task.classes
-    if generated or distributed.rank() or task.digest == validation.digest != "":
+def check_learned(cfg: Config, task: Task, split: str) -> None:
+    """check_shared() for a split that is evaluated, where the training prompts can be found."""
+    if is_generated(task):
         return
-    known = {str(task[i].prompt) for i in range(len(task))}
-    asked = {str(validation[i].prompt) for i in range(len(validation))}
-    shared = len(known & asked)
+    with contextlib.suppress(UsageError, ValueError, OSError):
+        check_shared(load_task(cfg.task, "train", **cfg.task_options), task, split)
+
+
+def check_shared(task: Task, asked: Task, split: str = "validation") -> None:
+    """Warn of prompts of a split that are training prompts as well, unless both are one file."""
+    if is_generated(task) or distributed.rank() or task.digest == asked.digest != "":
+        return
+    prompts = prompts_of(asked)
+    shared = len(prompts & prompts_of(task))
     if shared:
         warn(
-            f"{shared} of {len(asked)} validation prompts are training prompts, too: pass@k of "
+            f"{shared} of {len(prompts)} {split} prompts are training prompts, too: pass@k of "
             "these says what was learned by heart"
         )
-    again = len(task) - len(known)
+
+
+def check_repeated(task: Task) -> None:
+    """Warn if many training prompts are there twice."""
+    if is_generated(task) or distributed.rank():
+        return
+    again = len(task) - len(prompts_of(task))
     if again > len(task) / 10:
         warn(
             f"{again} of {len(task)} training prompts repeat others, as where a folder has a set "
             "twice in different words: name one file with --task.train"
         )
+
+
+def is_generated(task: Task) -> bool:
+    """Whether a task has a million prompts that a program made, or images."""
+    return bool(task.vocabulary or task.classes)
+
+
+def prompts_of(task: Task) -> set[str]:
+    """Return the different prompts of a task."""
+    return {str(task[i].prompt) for i in range(len(task))}
 
 
 def total_reward(cfg: Config) -> float:

@@ -56,16 +56,22 @@ def run_file(file: Path, *version: int) -> ModuleType:
 
 
 def checksums(specs: Iterable[str]) -> dict[str, str]:
-    """Return the checksum of the file of each "package.module:name" or "FILE.py:name" among specs.
+    """Return the checksum of the file of each "package.module:name" or "FILE.py:name" among specs,
+    and of what was imported from beside it.
 
     The modules have been imported. A function of a notebook has no file.
     """
-    found = {}
+    files = {}
     for where in {spec.rpartition(":")[0] for spec in specs}:
         file = getattr(sys.modules.get(where), "__file__", None) or where
         if os.path.isfile(file):
-            found[where] = checksum(file)
-    return found
+            files[where] = Path(file).resolve()
+    folders = {file.parent for file in files.values()}
+    imported = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    for file in sorted({Path(file).resolve() for file in imported if file} - {*files.values()}):
+        if file.parent in folders and file.is_file():
+            files[str(file)] = file
+    return {where: checksum(file) for where, file in files.items()}
 
 
 def same_code(one: str, other: str) -> bool:

@@ -64,6 +64,9 @@ class Math(BoxedAnswers):
             )
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.read(named, split, verdict)
+        as_messages = any(isinstance(row["problem"], list) for row in self.rows)
+        if as_messages and system not in ("", REQUEST):
+            raise ValueError("problems that are messages ask as they are: leave out --task.system")
 
     def final(self, response: str) -> str | None:
         r"""Return what a majority vote counts: the number in the last box, or else its text.

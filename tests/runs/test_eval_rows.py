@@ -46,6 +46,15 @@ def test_responses_may_be_as_long_as_the_longest_of_all_rows(evaluate, rows, opt
     assert results["max_response"] == length
 
 
+@pytest.mark.parametrize("rows", ["ab", "ba"])
+def test_a_row_without_a_recipe_has_no_say(evaluate, rows):
+    """As of a base that the others began from: it is asked and judged as they were."""
+    save("a", None)
+    save("b", {}, eval_temperature=0.5, max_response=6)
+    _, results = evaluate(*rows, *FEW, "--task", "tests.helpers.tiny:Up")
+    assert (results["temperature"], results["max_response"]) == (0.5, 6)
+
+
 # What recipes say.
 SAY = {
     "plain": {},

@@ -10,7 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from maxrl.models import checkpoint, hub_files, lora
 from maxrl.run import setup
+from maxrl.run.recipes import read_record
 from maxrl.system.files import read_json, write_json
+from tests.helpers.evaluated import FEW
 from tests.helpers.logits import TOKENS, close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
 from tests.helpers.trained import TOKENIZER
@@ -52,9 +54,13 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
 
 
 def test_a_merged_run_is_a_plain_model(trained, warm, shell):
-    """With the logits of the adapter's model, in transformers too; nothing is replaced."""
-    trained()
+    """With the logits of the adapter's model, in transformers too, and the recipe, of a run without
+    an adapter; nothing is replaced."""
+    trained("--eval-temperature", 0.5)
     passed(shell("maxrl/run/merge.py", "rl", "merged"))
+    known = read_record("merged")
+    assert (known["lora_rank"], known["eval_temperature"]) == (0, 0.5)
+    assert "temperature 0.5" in passed(shell("eval.py", "merged", *FEW))
     assert not lora.has_lora(checkpoint.load("merged").model)
     close(logits(checkpoint.load("merged").model), logits(checkpoint.load("rl").model))
     theirs = AutoModelForCausalLM.from_pretrained("merged")

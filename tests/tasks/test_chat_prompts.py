@@ -12,7 +12,7 @@ from maxrl.learning.config import Config
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import banner
 from maxrl.run.build import policy_from
-from maxrl.run.setup import check_templates, choose_rewards, load, load_splits
+from maxrl.run.setup import check_learned, check_templates, choose_rewards, load, load_splits
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Example
@@ -100,6 +100,19 @@ def test_a_turn_without_an_end_is_said_of_messages_alone(prompts, tiny_chat, mon
         policy_from(start[0], prompts(sums()), *start[1:])
 
 
+def test_a_template_that_begins_the_thought_is_said():
+    """format_reward would look for <think> in vain."""
+    words = Tokenizer.from_vocabulary(("a", "<think>"))
+    for end, reward, count in (
+        ("<think>", "format_reward", 1),
+        ("<think>", "accuracy_reward", 0),
+        ("a", "format_reward", 0),
+    ):
+        words.config["chat_template"] = "{{ messages[0].content }} " + end
+        cfg = Config(task="prompts", reward=(reward,))
+        assert len([*check_templates(cfg, Prompted([user("a")]), words)]) == count
+
+
 def test_a_role_that_the_template_leaves_out_is_said(tiny_chat, in_a_directory_of_its_own):  # noqa: F811
     """Every prompt would be the same text, without its question."""
     shutil.copytree(tiny_chat, "chat")
@@ -113,7 +126,8 @@ def test_a_role_that_the_template_leaves_out_is_said(tiny_chat, in_a_directory_o
 
 
 def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, recwarn):  # noqa: F811
-    """But not if one file is named for both; and prompts that one split has twice."""
+    """But not if one file is named for both; of a split that is evaluated, if the training prompts
+    are there; and prompts that one split has twice."""
     put(Path("a.jsonl"), sums()[:6])
     put(Path("b.jsonl"), sums()[4:8])
     for other, count in (("b.jsonl", 1), ("a.jsonl", 0)):
@@ -123,10 +137,16 @@ def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, re
         assert len(said) == count
         recwarn.clear()
         assert all("2 of 4" in text for text in said)
+    for train, count in (("a.jsonl", 1), ("gone.jsonl", 0)):
+        cfg = Config(task="prompts", task_options={"train": train, "test": "b.jsonl"})
+        check_learned(cfg, load_task("prompts", "test", test="b.jsonl"), "test")
+        said = [str(one.message) for one in recwarn.list]
+        assert [text.split(" are ")[0] for text in said] == ["2 of 4 test prompts"] * count
+        recwarn.clear()
     put(Path("a.jsonl"), sums()[:6] + sums()[:5])
     options = {"train": "a.jsonl", "validation": "b.jsonl"}
     with pytest.warns(UserWarning, match="5 of 11 training prompts repeat"):
-        load_splits(Config(task="prompts", task_options=options, init=tiny_chat, eval_every=1))
+        load(Config(task="prompts", task_options=options, init=tiny_chat), "train")
 
 
 @pytest.mark.filterwarnings("error")

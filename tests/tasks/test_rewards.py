@@ -320,6 +320,22 @@ def test_what_a_file_sets_at_its_top_is_not_of_the_run(monkeypatch, tmp_path):
     assert Path.cwd() == tmp_path
 
 
+def test_what_a_file_imports_is_of_the_run(monkeypatch, tmp_path):
+    """So that a resumed run notices that it was changed; other files beside it are not."""
+    (tmp_path / "mine_too.py").write_text("HALF = 0.5\n")
+    (tmp_path / "other.py").write_text("")
+    text = "import mine_too\ndef f(completions):\n    return [mine_too.HALF] * len(completions)\n"
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    address = f"{tmp_path}/mine.py:f"
+    user_code.import_object(address, "--reward")
+    found = user_code.checksums([address])
+    assert [Path(file).name for file in found] == ["mine.py", "mine_too.py"]
+    (tmp_path / "mine_too.py").write_text("HALF = 0.25\n")
+    again = user_code.checksums([address])
+    assert [Path(file).name for file in found if found[file] != again[file]] == ["mine_too.py"]
+
+
 def test_addresses_of_one_thing(monkeypatch, tmp_path):
     """However the path of a file is written; one that can be no path here is only compared."""
     monkeypatch.chdir(tmp_path)

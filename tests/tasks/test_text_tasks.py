@@ -9,6 +9,7 @@ from maxrl.learning.config import Config
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import build
 from maxrl.sampling.rollouts import Rollouts
+from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import FilteredTask, Task
 from tests.helpers import tiny
@@ -64,6 +65,12 @@ def test_math(tmp_path):
     assert task.verify_all([half, "x"], [task[0]] * 2) == [1, 0]
     other = load_task("math", "test", test="beyondaime", system="", directory=tmp_path)
     assert [m["role"] for m in other[0].prompt] == ["user"]
+    asked = [{"role": "user", "content": "1 + 1?"}]
+    put(tmp_path / "asked.jsonl", [{"problem": asked, "answer": "2"}])
+    own = {"train": str(tmp_path / "asked.jsonl")}
+    assert load_task("math", "train", **own)[0].prompt == asked
+    with pytest.raises(UsageError, match="--task.system"):
+        load_task("math", "train", system="Add.", **own)
     with pytest.raises(FileNotFoundError, match="python -m data.aime.prepare"):
         load_task("math", "test", directory=tmp_path)
 

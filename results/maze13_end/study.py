@@ -33,6 +33,10 @@ METHODS = {
     "grpo32x16-k3.04": "--estimator grpo --prompts 32 --rollouts 16 --beta .04",
     "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
     "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
+    "maxrl-s3000": "--estimator maxrl --prompts 16 --rollouts 32",
+    "grpo-s3000": "--estimator grpo --prompts 16 --rollouts 32",
+    "grpo-k3.04-s3000": "--estimator grpo --prompts 16 --rollouts 32 --beta .04",
+    "maxrl-k3.04-s3000": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04",
     "rloo": "--estimator rloo --prompts 16 --rollouts 32",
     "pkpo-k8": "--estimator pkpo --estimator.k 8 --prompts 16 --rollouts 32",
     "dapo": "--estimator grpo --prompts 160 --rollouts 32",
@@ -52,11 +56,16 @@ MINUS = {
     "rounds32": f"grpo32 {PENALISED} grpo32x16-k3.04 dapo ada",
     "maxrl-n128": "grpo-n128 maxrl",
     "grpo-n128": "grpo",
+    "maxrl-s3000": "grpo-s3000 grpo-k3.04-s3000 maxrl",
+    "grpo-s3000": "grpo",
+    "grpo-k3.04-s3000": f"grpo-s3000 {PENALISED}",
+    "maxrl-k3.04-s3000": "grpo-k3.04-s3000 maxrl-k3.04",
 }
 PAIRS = [(own, other) for own, others in MINUS.items() for other in others.split()]
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
+OTHER_STEPS |= {name: 3000 for name in METHODS if name.endswith("-s3000")}
 # A ladder: a search goes up and down from its middle until both neighbours of the best are worse.
 # Of AdamW's part; the matrices have four times it.
 RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")
@@ -112,10 +121,12 @@ def best_saved(name: str) -> int:
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
+UNSEARCHED |= {name: name.removesuffix("-s3000") for name in METHODS if name.endswith("-s3000")}
 # {method: rate} by pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4"}
 BEST |= {"maxrl-k3.04": "2e-4", "rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
 BEST |= {"maxrl-n128": "2e-4", "grpo-n128": "5e-5"}
+BEST |= {"maxrl-s3000": "2e-4", "grpo-s3000": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:

@@ -120,10 +120,13 @@ def check_task(args: argparse.Namespace, cfg: Config, task: Task):
 
 
 @torch.no_grad()
-def evaluate(args: argparse.Namespace, cfg: Config) -> dict:
-    """Return the results of all checkpoints, over the same prompts and the same noise."""
+def evaluate(args: argparse.Namespace, cfg: Config) -> tuple[dict, BaseException | None]:
+    """Return the results of all checkpoints, over the same prompts and the same noise.
+
+    Where one fails after others: the results of these, and its error.
+    """
     # A rank whose prompts have short responses, or which has none, may wait for days.
-    rank, world, device = distributed.setup(cfg.device, hours=24 * 30)
+    *_, device = distributed.setup(cfg.device, hours=24 * 30)
     task, judge = evaluation_options.find_task(args, cfg)
     check_task(args, cfg, task)
     guess = guesses(args, cfg, task)
@@ -132,21 +135,10 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> dict:
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
         build.policy_from(replace(cfg, init=str(path)), task, None, path, torch.device("cpu"))
-    rows = []
-    for name, path in args.checkpoints:
-        about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
-        if not sys.stderr.isatty():
-            lines = SimpleNamespace(write=line, flush=int)
-            about |= {"file": lines, "mininterval": LINES, "miniters": 0}
-        # The prompts of this rank, the first of `world` ranks.
-        with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
-            row = measure(args, cfg, path, device, task, judge, bar)
-        faults = Totals()
-        count_faults(faults)
-        rows.append({"name": name, "path": str(path)} | row | faults.metrics())
+    rows, failed = measure_all(args, cfg, device, task, judge)
     unjudged = [] if task.classes else leave_out(rows, guess)
     low = distributed.use_bfloat16(cfg.precision, device)
-    return {
+    results = {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
         "task": cfg.task,
@@ -169,6 +161,33 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> dict:
         "classes": len(task.classes),
         "checkpoints": rows,
     }
+    return results, failed
+
+
+def measure_all(
+    args, cfg: Config, device, task: Task, judge: Judge
+) -> tuple[list[dict], BaseException | None]:
+    """Return a row of each checkpoint, or of those before the first that fails, and its error."""
+    rank, world = distributed.rank(), distributed.world_size()
+    rows: list[dict] = []
+    for name, path in args.checkpoints:
+        about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
+        if not sys.stderr.isatty():
+            lines = SimpleNamespace(write=line, flush=int)
+            about |= {"file": lines, "mininterval": LINES, "miniters": 0}
+        # The prompts of this rank, the first of `world` ranks.
+        with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
+            try:
+                row = measure(args, cfg, path, device, task, judge, bar)
+            except (Exception, KeyboardInterrupt) as error:
+                # The rows before it may have taken hours; they are those of the main rank.
+                if rank or not rows:
+                    raise
+                return rows, error
+        faults = Totals()
+        count_faults(faults)
+        rows.append({"name": name, "path": str(path)} | row | faults.metrics())
+    return rows, None
 
 
 def measure(args, cfg: Config, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
@@ -261,9 +280,11 @@ def digits(values: torch.Tensor | np.ndarray) -> list[float]:
 def main(arguments: list[str]):
     """Evaluate, write the files that were asked for and print the table."""
     args, cfg = read_arguments(arguments)
-    results = evaluate(args, cfg)
+    results, failed = evaluate(args, cfg)
     if distributed.rank() > 0:
         return
+    names = [row["name"] for row in results["checkpoints"]]
+    against = args.against if args.against in names else names[-1]
     curves = {}
     for name, measure in table.measures(results).items():
         curves[f"{name}@k"] = table.curves(results, measure)
@@ -271,10 +292,12 @@ def main(arguments: list[str]):
         write_files(args, results | curves, curves)
     finally:
         # Printed even if the files could not be written, and last because its reader may have gone.
-        table.print_table(results, args.k, args.against)
+        table.print_table(results, args.k, against)
         table.print_rewards(results)
         table.print_cut(results)
         table.print_faults(results)
+        if failed:
+            raise failed
 
 
 def write_files(args: argparse.Namespace, results: dict, curves: dict):

@@ -17,7 +17,9 @@ from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
 from maxrl.models.checkpoint import Checkpoint
 from maxrl.models.tokenizer import Tokenizer
+from maxrl.run import evaluation
 from maxrl.system import files
+from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
@@ -341,6 +343,31 @@ def test_the_table_is_printed_whatever_happens(broken, error, other, shell, monk
     assert code
     assert cell(np.array(throws(range(10), 8, 0.2)) / 8) in said
     assert Path("j.json").exists() == (module == "plots")
+
+
+@pytest.mark.parametrize("error", [UsageError("no room"), OSError("no room"), KeyboardInterrupt()])
+def test_rows_before_one_that_fails_are_kept(error, dice, other, shell, monkeypatch):
+    """In the table and in the file, and the error ends the script as it does without them."""
+    usual = evaluation.judge_samples
+    left = []
+
+    def fail(*given, **options):
+        if not left:
+            raise error
+        left.pop()
+        return usual(*given, **options)
+
+    monkeypatch.setattr(evaluation, "judge_samples", fail)
+    asked = (*UP, "--json", "j.json")
+    code, said = shell("eval.py", f"b={other}", *asked)
+    assert code
+    assert not Path("j.json").exists()
+    left.append("a")
+    kept, more = shell("eval.py", f"a={dice}", f"b={other}", *asked)
+    assert kept == code
+    assert cell(np.array(throws(range(10), 8, 0.5)) / 8) in more
+    assert more.splitlines()[-1:] == said.splitlines()[-1:]
+    assert [row["name"] for row in read_json("j.json")["checkpoints"]] == ["a"]
 
 
 GUESSES = """

@@ -102,6 +102,7 @@ class Tokenizer:
         # A prompt is never padded or cut, whatever the file says.
         backend.no_padding()
         backend.no_truncation()
+        backend.encode_special_tokens = bool(config.get("split_special_tokens"))
         tokenizer = cls(backend, config, files)
         try:
             "".join([tokenizer.chat_template or "", *tokenizer.named()])
@@ -115,14 +116,14 @@ class Tokenizer:
                     f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
                     "out of them if no text needs it, or add it to tokenizer and model"
                 )
-            ids: list[int] = []
-            # The library raises Exception itself.
-            with contextlib.suppress(Exception):
-                ids = backend.encode(token, add_special_tokens=False).ids
+            known = backend.get_added_tokens_decoder().get(tokenizer.id(token))
+            role = token in tokenizer.roles().values()
+            properties = tokenizer.properties(token)
             # In the vocabulary alone it would be cut into pieces; transformers registers it.
-            if ids != [tokenizer.id(token)]:
-                add = backend.add_special_tokens if special else backend.add_tokens
-                add([tokenizers.AddedToken(token, normalized=False)])
+            if not known or role and not known.special or properties:
+                wanted = {"normalized": not special} | properties
+                wanted["special"] = special or bool(known and known.special)
+                backend.add_tokens([tokenizers.AddedToken(token, **wanted)])
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -186,9 +187,8 @@ class Tokenizer:
                 "the tokenizer has no chat template: only a prompt that is text or one user "
                 "message can be read"
             )
-        special = {role: self.special(role) for role in ROLES if self.special(role) is not None}
         return chat_template.render(
-            self.chat_template, messages=messages, add_generation_prompt=open_turn, **special
+            self.chat_template, messages=messages, add_generation_prompt=open_turn, **self.roles()
         )
 
     def template_tokens(self) -> list[str]:
@@ -209,6 +209,14 @@ class Tokenizer:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         return content(self.config.get(role))
 
+    def roles(self) -> dict[str, str]:
+        """Return the tokens that have a role, which chat templates know by it."""
+        roles = {role: self.special(role) for role in ROLES}
+        further = self.config.get("extra_special_tokens")
+        if isinstance(further, dict):
+            roles |= {role: content(token) for role, token in further.items()}
+        return {role: token for role, token in roles.items() if token is not None}
+
     def named(self) -> dict[str, bool]:
         """Return the tokens that files beside tokenizer.json name, and whether each is special."""
         tokens: dict[Any, bool] = {}
@@ -222,6 +230,14 @@ class Tokenizer:
             roles += further.values() if isinstance(further, dict) else further
         tokens |= {content(token): True for token in roles}
         return {token: special for token, special in tokens.items() if token not in (None, "")}
+
+    def properties(self, token: str) -> dict:
+        """Return what tokenizer_config.json says of an added token, such as whether it takes the
+        blanks beside it."""
+        entries = (self.config.get("added_tokens_decoder") or {}).values()
+        found = [one for one in entries if isinstance(one, dict) and content(one) == token]
+        names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        return {name: one[name] for one in found for name in names if name in one}
 
     @property
     def ends(self) -> list[int]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from maxrl.models import chat_template
-from maxrl.models.tokenizer import ROLES, Tokenizer
+from maxrl.models.tokenizer import CONFIG, ROLES, Tokenizer
 from maxrl.system import templates
 from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
@@ -279,6 +279,45 @@ def test_a_token_of_the_vocabulary_that_is_not_special(tmp_path):
     ours = Tokenizer.load(tmp_path)
     assert ours.encode("user:<eos>") == [4, 2]
     assert ours.decode([4, 2], skip_special=True).strip() == "user:"
+
+
+# What files beside tokenizer.json say of "<new>", which is in the vocabulary there, or added too.
+SAID = """
+{"added_tokens_decoder": {"NUMBER": {"content": "<new>", "lstrip": true, "special": true}}}
+{"added_tokens_decoder": {"NUMBER": {"content": "<new>", "rstrip": true, "special": false}}}
+{"added_tokens_decoder": {"NUMBER": {"content": "<new>", "single_word": true, "special": true}}}
+{"added_tokens_decoder": {"NUMBER": {"content": "<new>", "normalized": true, "special": false}}}
+{"eos_token": "<new>"}
+{"additional_special_tokens": ["<new>"]}
+{"extra_special_tokens": {"new_token": "<new>"}}
+{"split_special_tokens": true}
+"""
+
+
+@pytest.mark.parametrize("added", [None, False, True])
+@each("line", SAID)
+def test_properties_of_a_token(tmp_path, line, added):
+    """Ids, and texts without special tokens, are those of transformers; templates know its role."""
+    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    letters = trainers.BpeTrainer(special_tokens=["<unk>", "<bos>"], show_progress=False)
+    backend.train_from_iterator(["axy \u2581<new>"], letters)
+    vocabulary = backend.get_vocab()
+    number = vocabulary.setdefault("<new>", len(vocabulary))
+    backend.model = models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>")
+    steps = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    backend.normalizer = normalizers.Sequence(steps)
+    if added is not None:
+        backend.add_tokens([tokenizers.AddedToken("<new>", special=added, normalized=False)])
+    config = CONFIG | {"bos_token": "<bos>", "chat_template": "{{ bos_token }}{{ new_token }}"}
+    config |= json.loads(line.replace("NUMBER", str(number)))
+    theirs = oracle(Tokenizer(backend, config), tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    for text in ("x <new> y", "x<new>y", "<new>", "a <bos>  <new>"):
+        ids = theirs.encode(text, add_special_tokens=False)
+        assert ours.encode(text) == ids
+        for skip in (False, True):
+            assert ours.decode(ids, skip) == theirs.decode(ids, skip_special_tokens=skip)
+    assert ours.render(USER) == theirs.apply_chat_template(USER, tokenize=False)
 
 
 # What tokenizer_config.json has, and special_tokens_map.json.

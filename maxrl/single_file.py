@@ -172,10 +172,10 @@ def load(folder):
     config.update(config.get("rope_parameters") or {})
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     # Another family or rotation may load without an error and would compute nonsense.
-    plain = config["model_type"] == "llama" and config.get("tie_word_embeddings")
     rope = config.get("rope_type", "default")
-    scaled = config.get("rope_scaling") or rope != "default"
-    if not plain or scaled or tokenizer.token_to_id(END) is None:
+    kind = config["model_type"], config.get("hidden_act", "silu"), rope
+    plain = kind == ("llama", "silu", "default") and config.get("tie_word_embeddings")
+    if not plain or config.get("rope_scaling") or tokenizer.token_to_id(END) is None:
         sys.exit(f"{folder} is no plain Llama with a tied head and {END}: train.py reads others")
     config.update(dtype="float32", torch_dtype="float32")  # bfloat16 loses Adam's small steps
     model = Transformer(config)
@@ -186,7 +186,7 @@ def load(folder):
 def save(model, source, folder):
     """Write a Hugging Face directory, with the tokenizer of `source`."""
     folder.mkdir(parents=True)
-    for pattern in ("*token*.json", "generation_config.json"):
+    for pattern in ("*token*.json", "*.jinja", "generation_config.json"):
         for file in source.glob(pattern):
             shutil.copy(file, folder)
     (folder / "config.json").write_text(json.dumps(model.config))

@@ -16,8 +16,8 @@ With --lora-rank a checkpoint is a PEFT adapter instead (adapter_config.json,
 adapter_model.safetensors and the tokenizer, without the base model) and the files for --resume.
 
 transformers reads the tokenizer of a vocabulary of words, such as the maze's, with
-PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model's tokenizer for
-Qwen2's own.
+PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 or qwen3 model's for
+Qwen2's own, and every LlamaTokenizer for Llama's; here tokenizer.json alone decides.
 """
 
 import contextlib
@@ -119,7 +119,8 @@ def load(path: str | Path, intact: bool = False) -> Checkpoint:
     tokenizer = Tokenizer.load(path)
     named = [*end_tokens(generation), *end_tokens(config)]
     stop_tokens = all_ends(path, model, tokenizer, named)
-    known = digest(weight_files(path), f"{model.config} {tokenizer.backend.to_str()}")
+    meaning = f"{model.config} {tokenizer.backend.to_str()} {sorted(stop_tokens)}"
+    known = digest(weight_files(path), meaning)
     return Checkpoint(model, tokenizer, stop_tokens, generation, known)
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from maxrl.learning.config import FREE_ON_RESUME, LANGUAGE, Config
-from maxrl.run.cli import say
+from maxrl.models import checkpoint
+from maxrl.run.cli import say, warn
 from maxrl.run.command_line import add_field, override, refuse_code
 from maxrl.run.recipes import recipe_of_run
-from maxrl.run.setup import check_learned, check_total, choose_rewards, load
+from maxrl.run.setup import check_learned, check_templates, check_total, choose_rewards, load
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
@@ -244,6 +245,7 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
                 "--cuda-graphs"
             )
     else:
+        check_other_rows(args, cfg, task)
         check_total(cfg)
         if not cfg.reward:
             # A missing package or reward function is named before any sampling.
@@ -253,3 +255,15 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
                 f"{cfg.init} does not say how long its responses may be: set --max-response"
             )
     return task, choose_rewards(cfg, task, split)
+
+
+def check_other_rows(args: argparse.Namespace, cfg: Config, task: Task) -> None:
+    """Warn of the chat templates of further checkpoints as load() does of the first one's."""
+    if launched("RANK", 0):
+        return
+    said = {*check_templates(cfg, task, checkpoint.load_tokenizer(cfg.init))}
+    for path in args.rows[1:]:
+        for sentence in check_templates(cfg, task, checkpoint.load_tokenizer(path)):
+            if sentence not in said:
+                said.add(sentence)
+                warn(f"{path}: {sentence}")

@@ -88,7 +88,9 @@ def test_a_response_that_was_cut_is_wrong(models, folder, monkeypatch):
 
 
 def test_a_run(folder, monkeypatch):
-    """What it writes is read by the package, and has learned; a wrong path is one sentence."""
+    """What it writes is read by the package, and has learned; a wrong path is one sentence, as is
+    a model of another kind."""
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     for name, size in {"P": 2, "WARMUP": 1, "STEPS": 2}.items():
         monkeypatch.setattr(single_file, name, size)
     monkeypatch.setattr(torch, "set_default_device", lambda device: None)  # it would last
@@ -99,8 +101,14 @@ def test_a_run(folder, monkeypatch):
     words = ["--data", str(folder), "--out", str(folder / "out"), "--model"]
     single_file.main([*words, str(folder)])
     read = [checkpoint.load(folder / f"out/{name}") for name in ("base", "trained")]
+    assert all(whole.tokenizer.chat_template for whole in read)
     assert not torch.equal(*[whole.model.lm_head.weight for whole in read])
     with pytest.raises(SystemExit, match="out exists"):
         single_file.main([*words, str(folder)])
     with pytest.raises(SystemExit, match="nowhere/config.json is missing"):
         single_file.main(["--model", "nowhere"])
+    config = json.loads((folder / "config.json").read_text())
+    for other in ({"hidden_act": "gelu"}, {"rope_type": "llama3"}, {"model_type": "qwen2"}):
+        (folder / "config.json").write_text(json.dumps(config | other))
+        with pytest.raises(SystemExit, match="no plain Llama"):
+            single_file.load(folder)

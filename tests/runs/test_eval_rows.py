@@ -20,9 +20,10 @@ from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from maxrl.tasks.maze import VOCABULARY
 from tests.helpers import tiny
+from tests.helpers.chats import sums, tiny_chat  # noqa: F401
 from tests.helpers.evaluated import FEW, UP
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import each
+from tests.helpers.tables import each, put
 
 WORDS = Tokenizer.from_vocabulary(VOCABULARY)
 
@@ -201,6 +202,20 @@ def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):
     checkpoint.save("letters", Checkpoint(tiny.model(max_position_embeddings=16), letters, [12]))
     monkeypatch.setattr(SequencePolicy, "rollout", None)
     refused(shell("eval.py", dice, "letters", *UP), "letters: ", "the model's 16 positions")
+
+
+def test_every_row_has_a_chat_template_or_says_so(tiny_chat, judges, shell):  # noqa: F811
+    """What a further row does with the prompts is said, once for rows that are alike."""
+    for name in ("plain", "chat", "again"):
+        shutil.copytree(tiny_chat, name)
+    for file in Path("plain").glob("*.jinja"):
+        file.unlink()
+    put(Path("mine.jsonl"), sums(chat=False))
+    asked = ("--task", "prompts", "--task.test", "mine.jsonl", "--reward", "judges.py:up")
+    few = ("--samples", 2, "--k", 1, "--prompts", 2, "--max-response", 2)
+    said = passed(shell("eval.py", "plain", "chat", "again", *asked, *few))
+    told = [line for line in said.splitlines() if "--task.chat true" in line]
+    assert len(told) == 1 and "chat: " in told[0]
 
 
 def test_checkpoints_that_do_not_fit(warm, mazes, shell):

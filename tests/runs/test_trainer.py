@@ -69,21 +69,32 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     assert transformers.AutoTokenizer.from_pretrained("saved").chat_template == TEMPLATE
 
 
-def test_a_saved_adapter_knows_its_base(tiny_chat, in_a_directory_of_its_own):
-    """Another model that takes its place gives other logits, and is refused."""
+@pytest.mark.parametrize("changed", ["weights", "stop tokens"])
+def test_an_adapter_knows_its_base(changed, tiny_chat, in_a_directory_of_its_own):
+    """Of a run, or saved: another model in the base's place gives other responses and is refused,
+    also with a tokenizer of one's own."""
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     shutil.copytree(tiny_chat, "base")
-    MaxRLTrainer("base", digit, MaxRLConfig("out", **SHORT), sums(), peft_config=lora).save_model(
-        "adapter"
-    )
+    short = SHORT | {"max_steps": 1}
+    trainer = MaxRLTrainer("base", digit, MaxRLConfig("out", **short), sums(), peft_config=lora)
+    trainer.train()
+    trainer.save_model("adapter")
     checkpoint.load("adapter")
     other = checkpoint.load("base")
-    with torch.no_grad():
-        other.model.lm_head.weight += 1
+    if changed == "weights":
+        with torch.no_grad():
+            other.model.lm_head.weight += 1
+    else:
+        other.stop_tokens = [1, 2]
     checkpoint.save_into(Path("base"), other)
-    with pytest.raises(ValueError, match="has changed: put it back"):
-        checkpoint.load("adapter")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
+    for start in ("adapter", "out"):
+        with pytest.raises(ValueError, match="has changed: put it back"):
+            checkpoint.load(start)
+        args = MaxRLConfig(f"again-{start}", **short)
+        with pytest.raises(UsageError, match="has changed: put it back"):
+            MaxRLTrainer(start, digit, args, sums(), processing_class=tokenizer).train()
 
 
 def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_its_own):

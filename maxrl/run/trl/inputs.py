@@ -121,6 +121,11 @@ def fill(new: Path, model: Any, tokenizer: Any):
         # An index may name its shards otherwise.
         for file in found | {*filter(Path.exists, hub_files.weight_files(source))}:
             link_or_copy(file.resolve(), new / file.name)
+        # The adapter of a run has in its recipe which base it is for.
+        record = source / "recipe.json"
+        if (source / "adapter_config.json").exists() and record.exists():
+            base = files.read_json(record).get("base", "")
+            files.write_json(new / hub_files.NEEDS, {"base": base})
     else:
         model.save_pretrained(new)
 

@@ -219,7 +219,7 @@ def own(name: str, formula):
 
 
 def check_shape(name: str, rewards, group: bool) -> Tensor:
-    """Return the rewards (P, N) without gradient, in float32 or float64.
+    """Return a copy of the rewards (P, N) without gradient, in float32 or float64.
 
     ValueError for anything else, and for N = 1 if `group`.
     """
@@ -231,7 +231,7 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
         )
     if group and rewards.shape[1] == 1:
         raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce")
-    return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
+    return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32), copy=True)
 
 
 def check_options(name: str, known: dict, options: dict, count: str, rollouts=None) -> None:

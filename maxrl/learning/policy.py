@@ -96,6 +96,8 @@ class SequencePolicy:
         self.row_bytes: dict[tuple, float] = {}
         if not self.stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
+        if self.kl not in ("k2", "k3"):
+            raise ValueError(f"kl must be k2 or k3, got {self.kl!r}")
         self.model.gradient_checkpointing = self.gradient_checkpointing
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
         # The gathered copy is made before sharding, so that it does not get the hooks of sharding.

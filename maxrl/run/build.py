@@ -87,12 +87,13 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
         return Checkpoint(from_config(cfg.model | {"num_labels": len(task.classes)}))
     model = from_config(cfg.model)
     tokenizer = new_tokenizer(task)
-    example = example_of(task, 0)
-    written = tokenizer.encode_prompt(example.prompt) + tokenizer.encode(example.answer)
-    if "<unk>" in tokenizer.decode(written):
-        raise ValueError(
-            f"the task's vocabulary lacks words of {example!s:.200}: blanks separate words"
-        )
+    for i in range(1 if task.equally_long else len(task)):
+        example = example_of(task, i)
+        written = tokenizer.encode_prompt(example.prompt) + tokenizer.encode(example.answer)
+        if "<unk>" in tokenizer.decode(written):
+            raise ValueError(
+                f"the task's vocabulary lacks words of {example!s:.200}: blanks separate words"
+            )
     return Checkpoint(model, tokenizer, tokenizer.ends)
 
 

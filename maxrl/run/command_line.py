@@ -74,12 +74,14 @@ def add_field(group, read, name: str, about: str, metavar: str | None = None):
     )
 
 
-def override(config: Config, given: Mapping) -> Config:
-    """Return `config` with the values `given` by the names of its fields, or as "task.size"."""
+def override(config: Config, given: Mapping, trusted: bool = False) -> Config:
+    """Return `config` with the values `given` by the names of its fields, or as "task.size".
+
+    trusted  whether code that the recipe names may be run, to see what its options are
+    """
     changes: dict = {}
     inner: dict[str, dict] = {"task": {}, "estimator": {}}
-    # The code of a task is run if the options name it.
-    task = given.get("task") or (config.task if config.task in TASKS else "")
+    task = given.get("task") or (config.task if trusted or config.task in TASKS else "")
     for key, value in given.items():
         name, dot, option = key.partition(".")
         if dot:
@@ -144,7 +146,7 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")
     if is_record(name):
         refuse_code(name, usual, given)
-    cfg = override(usual, given)
+    cfg = override(usual, given, trusted=True)
     check_effect(cfg, given)
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
 

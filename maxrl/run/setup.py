@@ -241,7 +241,8 @@ def prompts_of(task: Task) -> set[str]:
 
 def total_reward(cfg: Config) -> float:
     """Return the reward of a response to which all reward functions give 1."""
-    return float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
+    # Rounded as a reward is: .7 + .2 + .1 is below 1 in double precision.
+    return torch.tensor(float(sum(cfg.reward_weights or [1] * len(cfg.reward)))).item()
 
 
 def check_total(cfg: Config):
@@ -249,7 +250,7 @@ def check_total(cfg: Config):
     total = total_reward(cfg)
     if cfg.reward and total != 1:
         warn(
-            f"where all reward functions give 1 the reward is {total!r}, but pass@k and unsolved "
+            f"where all reward functions give 1 the reward is {total:g}, but pass@k and unsolved "
             "count rewards of exactly 1: let --reward-weights add up to 1, or read best@k and the "
             "means of the functions"
         )
@@ -268,7 +269,8 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
             f"--minibatches {cfg.minibatches} must divide the {local} prompts of a rank"
         )
     if ":" in cfg.estimator:
-        # An estimator of the user's own, FILE.py:NAME.
+        # An estimator of the user's own, FILE.py:NAME, which may have changed in a notebook.
+        ADVANTAGES.pop(cfg.estimator, None)
         with refusing(f"--estimator {cfg.estimator}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[cfg.estimator] = find(cfg.estimator)
     check_estimation(cfg)

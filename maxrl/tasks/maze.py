@@ -357,9 +357,11 @@ class Maze(Task):
         return draw(str(example.prompt), response)
 
     def rewards(self, examples: Sequence[Example], rollouts: Rollouts) -> Tensor:
-        """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
+        """Rewards (P, N) by walk(), or by text if the tokenizer has other ids or a subclass another
+        verdict."""
         words = ["DONE", *MOVES]
-        if rollouts.decode([ID[word] for word in words]).split() != words:
+        own = type(self).verify is not Maze.verify or self.reward_of not in REWARDS.values()
+        if own or rollouts.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
         walls = unpack(np.stack([example.columns["maze"] for example in examples]), self.size)
         here, moves, formed = walk(torch.from_numpy(walls), rollouts.tokens, rollouts.lengths)

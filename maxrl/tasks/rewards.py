@@ -186,8 +186,9 @@ class Rewards(CarefulJudge):
                 "must be one weight for each function, and at least one function"
             )
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
-            given = ", ".join(map(str, self.weights))
-            raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
+            raise UsageError(f"reward weights must be finite numbers and not all 0: {self.weights}")
+        if errors not in ("stop", "drop") or no_verdict not in ("group", "rollout"):
+            raise UsageError(f"{errors!r} must be stop or drop, {no_verdict!r} group or rollout")
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape
@@ -274,10 +275,8 @@ class Rewards(CarefulJudge):
             }
             signature.bind(**taken)
         except (TypeError, ValueError) as error:
-            columns = ", ".join(sorted(map(str, batch)))
-            raise UsageError(
-                f"the reward function {name}: {error}; the data has {columns}"
-            ) from None
+            said = f"{error}; the data has {', '.join(sorted(map(str, batch)))}"
+            raise UsageError(f"the reward function {name}: {said}") from None
         return taken
 
 

@@ -144,6 +144,11 @@ def test_best_of_k_is_evaluated_where_rewards_may_be_graded(estimator):
     assert ("eval/best@2" in found) == (estimator == "tailrl")
 
 
+def test_a_penalty_of_another_name_is_refused():
+    with pytest.raises(ValueError, match="k2 or k3, got 'K2'"):
+        SequencePolicy(Checkpoint(tiny.model(), stop_tokens=[2]), max_tokens=3, kl="K2")
+
+
 def test_a_policy_without_stop_tokens_is_refused():
     with pytest.raises(ValueError, match="no stop tokens"):
         SequencePolicy(Checkpoint(tiny.model()), max_tokens=3)

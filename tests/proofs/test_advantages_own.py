@@ -70,6 +70,23 @@ def test_a_file_and_a_name(in_a_directory_of_its_own):
         weight("mine.py:duoble", 0.3, rollouts=8)
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_rule_may_write_into_its_rewards(declared):
+    """These stay as they were, and so they do where advantages are written into."""
+
+    def centred(rewards):
+        rewards -= rewards.mean(dim=1, keepdim=True)
+        return rewards
+
+    rule = estimator(takes="any", registry={})(centred) if declared else own("centred", centred)
+    rewards = SOME.clone()
+    close(rule(rewards), SOME - SOME.mean(1, keepdim=True))
+    for name in ("reinforce", "maxrl", "tailrl"):
+        one = rewards[:, :1]
+        ADVANTAGES[name](one).mul_(5)
+    assert torch.equal(rewards, SOME)
+
+
 def test_a_function_called_as_ours_replaces_none():
     ours = ADVANTAGES["maxrl"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maxrl.learning.config import Config
-from maxrl.run.command_line import help_of
+from maxrl.run.command_line import help_of, read_recipe
 from maxrl.run.recipes import RECIPES
 from maxrl.tasks import TASKS
 from tests.helpers.command_lines import with_overrides
@@ -88,6 +88,11 @@ def test_texts_and_paths_of_a_task_are_what_was_typed(words, value, in_a_directo
     task, name, text = words.split()
     options = with_overrides(Config(), ["--task", task, f"--task.{name}", text]).task_options
     assert options == {name: ast.literal_eval(value)}
+    made = f"def mine():\n    return Config(task={task!r})\n"
+    recipe = f"from maxrl.learning.config import Config\n{made}"
+    Path("recipes.py").write_text(recipe)
+    _, cfg = read_recipe(["recipes.py:mine", f"--task.{name}", text], "")
+    assert cfg.task_options == options
 
 
 def test_options_are_added_to_the_recipes_own():

@@ -257,9 +257,17 @@ def test_a_run_in_another_thread(new):
     assert trainer.state.global_step == 4
 
 
+@pytest.mark.parametrize("name", ["compute_loss", "_calculate_rewards", "create_optimizer"])
+def test_a_method_of_trl_that_would_never_be_called_is_refused(name):
+    with pytest.raises(UsageError, match=f"Mine.{name} would never be called"):
+        type("Mine", (MaxRLTrainer,), {name: lambda self: None})
+    type("Mine", (MaxRLTrainer,), {"my_own": lambda self: None})
+
+
 def test_what_is_changed_afterwards_is_refused(new):
     """Options, data and frozen weights, which would be ignored; what is read later may change."""
     changes = {
+        "reward_funcs": lambda trainer: trainer.reward_funcs.append(digit),
         "learning_rate": lambda trainer: setattr(trainer.args, "learning_rate", 0.0),
         "eval_dataset": lambda trainer: setattr(trainer, "eval_dataset", sums()),
         "train_dataset": lambda trainer: setattr(trainer, "train_dataset", sums()),
@@ -307,6 +315,16 @@ def mine(rewards, mean_log_probs):
     assert mean_log_probs.shape == rewards.shape and mean_log_probs.isfinite().all()
     return rewards
 """
+
+
+def test_an_estimator_that_was_edited_is_read_again(new):
+    """As in a notebook, where one process sees both."""
+    for factor in (1, 0):
+        text = f"def rule(rewards):\n    return {factor} * (rewards - rewards.mean())\n"
+        Path("mine.py").write_text(text)
+        trainer = new(estimator="mine.py:rule", output_dir=f"out{factor}", max_steps=1)
+        trainer.train()
+        assert bool(entries(trainer, "grad_norm")[0]) == bool(factor)
 
 
 def test_an_estimator_of_ones_own_in_rounds(new):

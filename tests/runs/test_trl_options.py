@@ -202,6 +202,9 @@ steps_per_generation: 3, gradient_accumulation_steps: 2
 init: another
 out: another
 resume: auto
+max_prompt: 5
+deterministic: true
+device: cpu
 """
 
 

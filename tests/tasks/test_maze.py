@@ -7,8 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from data.maze import prepare
+from maxrl.models.tokenizer import Tokenizer
+from maxrl.sampling.rollouts import Rollouts
 from maxrl.tasks import Example
 from maxrl.tasks.maze import (
     VOCABULARY,
@@ -147,9 +150,22 @@ def test_a_class_may_have_a_verdict_of_its_own(folder):
     class Half(Maze):
         reward_of = staticmethod(lambda prompt, response: 0.5)
 
-    for reward, expected in (("goal", 0.5), ("progress", 0)):
-        task = Half("train", 9, folder, reward)
+    class Third(Maze):
+        def verify(self, response, example):
+            return 1 / 3
+
+    words = Tokenizer.from_vocabulary(VOCABULARY)
+    tokens = torch.tensor([words.encode("DONE")])[None]
+    rollouts = Rollouts([], tokens, torch.ones(1, 1).long(), torch.ones(1, 1) > 0, words)
+    for kind, reward, expected in (
+        (Half, "goal", 0.5),
+        (Half, "progress", 0),
+        (Third, "goal", 1 / 3),
+        (Third, "progress", 1 / 3),
+    ):
+        task = kind("train", 9, folder, reward)
         assert task.verify("DONE", task[0]) == expected
+        assert task.rewards([task[0]], rollouts).item() == pytest.approx(expected)
 
 
 def test_a_set_of_another_size(folder):

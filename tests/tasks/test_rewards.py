@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from maxrl.learning.config import Config
+from maxrl.run.setup import check_total
 from maxrl.system import distributed, user_code
 from maxrl.system.errors import UsageError
 from maxrl.tasks import Example
@@ -421,7 +423,7 @@ def test_a_function_that_turns_autograd_off():
         ({"functions": [Judge]}, "Judge"),
         ({"functions": []}, "at least one"),
         ({"weights": [math.nan]}, "finite"),
-        ({"weights": [0]}, "must be finite numbers and not all 0, not 0"),
+        ({"weights": [0]}, "must be finite numbers and not all 0"),
     ],
 )
 def test_refused_settings(options, words):
@@ -438,3 +440,17 @@ def test_the_means_of_an_evaluation(monkeypatch):
     # 0, 1, 2 and 3, four times each, add up to 24.
     assert judge.means() == {f"rewards/{name}/mean": (24 + 34) / (16 + 4)}
     assert judge.means() == {f"rewards/{name}/mean": 34 / 4}
+
+
+@pytest.mark.parametrize("options", [{"errors": "raise"}, {"no_verdict": "groups"}])
+def test_a_misspelled_choice_is_refused(options):
+    """It would mean the other one."""
+    with pytest.raises(UsageError, match=[*options.values()][0]):
+        Rewards([len], **options)
+
+
+def test_weights_that_add_up_to_1_in_float32_are_not_warned_of(recwarn):
+    """As the rewards of training are rounded."""
+    for weights, count in (((0.7, 0.2, 0.1), 0), ((0.7, 0.2, 0.2), 1)):
+        check_total(Config(reward=("a:a", "b:b", "c:c"), reward_weights=weights))
+        assert len(recwarn.list) == count

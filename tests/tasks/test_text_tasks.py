@@ -12,6 +12,7 @@ from maxrl.sampling.rollouts import Rollouts
 from maxrl.system.errors import UsageError
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import FilteredTask, Task
+from maxrl.tasks.gsm8k import Gsm8k
 from tests.helpers import tiny
 from tests.helpers.tables import each, put
 
@@ -73,6 +74,19 @@ def test_math(tmp_path):
         load_task("math", "train", system="Add.", **own)
     with pytest.raises(FileNotFoundError, match="python -m data.aime.prepare"):
         load_task("math", "test", directory=tmp_path)
+
+
+def test_a_class_may_have_a_verdict_of_its_own(tmp_path):
+    """Training asks it, too, and it may ask the usual one."""
+
+    class Short(Gsm8k):
+        def verify(self, response, example):
+            return super().verify(response, example) * (len(response) < 20)
+
+    made(tmp_path, train=[ROW])
+    task = Short("train", directory=tmp_path)
+    right = rf"\boxed{{{task[0].columns['answer']}}}"
+    assert task.verify_all([right, "so" * 20 + right, ""], [task[0]] * 3) == [1, 0, 0]
 
 
 # What a majority vote counts of a response: nothing in the last rows of each task.
@@ -159,7 +173,8 @@ def test_within_a_length(tmp_path):
 )
 def test_words_that_a_vocabulary_lacks_are_named_before_the_first_step(prompt, answer, known):
     """Whoever trains on prompts of unknown tokens alone learns nothing, without a word."""
-    task = load_task("prompts", "train", train=[{"prompt": prompt, "answer": answer}])
+    rows = [{"prompt": "1", "answer": "2"}, {"prompt": prompt, "answer": answer}]
+    task = load_task("prompts", "train", train=rows)
     task.vocabulary = ("<pad>", "<eos>", "<unk>", *"12+")
     cfg = Config(task="prompts", model=tiny.model(torch.float32).config.to_hf())
     with contextlib.nullcontext() if known else pytest.raises(ValueError, match="lacks words"):

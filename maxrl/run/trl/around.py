@@ -12,6 +12,23 @@ from maxrl.system.errors import UsageError
 
 # The methods of callbacks that are called, and what a callback may ask of the control.
 CALLED = "on_train_begin, on_step_end, on_log, on_evaluate, on_train_end, should_training_stop"
+# Methods of TRL's trainer that scripts override, and that nothing here calls.
+NEVER_CALLED = (
+    "_calculate_rewards",
+    "_compute_loss",
+    "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies",
+    "_get_train_sampler",
+    "_prepare_inputs",
+    "compute_loss",
+    "create_optimizer",
+    "create_optimizer_and_scheduler",
+    "create_scheduler",
+    "get_eval_dataloader",
+    "get_train_dataloader",
+    "prediction_step",
+    "training_step",
+)
 
 
 class Control(Scripted):
@@ -30,6 +47,14 @@ class Around(Scripted):
     called = "the trainer"
     instead = WHY_NOT | ABSENT
     begun = False  # whether train() has begun to change the policy
+
+    def __init_subclass__(cls) -> None:
+        for name in NEVER_CALLED:
+            if name in vars(cls):
+                raise UsageError(
+                    f"{cls.__name__}.{name} would never be called: pass a reward function or an "
+                    "estimator of your own, or keep TRL's trainer and change its advantages alone"
+                )
 
     def __init__(self) -> None:
         process = of_process()

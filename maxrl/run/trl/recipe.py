@@ -24,13 +24,16 @@ SCHEDULES = {
 WRAPPED = ("full_shard", "auto_wrap")
 SHARDS: dict[Any, bool] = dict.fromkeys((None, "", (), False), False)
 SHARDS |= dict.fromkeys((True, "full_shard", " ".join(WRAPPED), WRAPPED[:1], WRAPPED), True)
-# Options of train.py that TRL has by another name, by which it counts.
+# Options of train.py that are read here by the name that TRL has for them.
 TWICE = {
     "prompts": "per_device_train_batch_size",
     "minibatches": "steps_per_generation",
     "passes": "num_iterations",
     "steps": "max_steps",
     "epochs": "num_train_epochs",
+    "max_prompt": "max_prompt_length",
+    "deterministic": "full_determinism",
+    "device": "use_cpu",
 }
 OPTIMIZERS = {"adamw_torch_fused": "adamw", "adamw_torch": "adamw", "sgd": "sgd"}
 
@@ -173,7 +176,7 @@ def check(args: MaxRLConfig, reported: Iterable[str]) -> None:
         if name not in ("none", *TRACKERS):
             raise UsageError(f"report_to = {name!r} is not here: use {', '.join(TRACKERS)} or none")
     for name in args.further.keys() & TWICE:
-        raise UsageError(f"{name} is called {TWICE[name]} in MaxRLConfig, which counts by it")
+        raise UsageError(f"{name} is called {TWICE[name]} in MaxRLConfig")
     rounds = args.further.get("rollouts", ())
     if rounds and sum(rounds) != args.num_generations:
         said = f"num_generations = {args.num_generations}"

@@ -119,7 +119,7 @@ class MaxRLTrainer(Around):
         options = {k: value for k, value in self.args.to_dict().items() if k not in later}
         # Of data only which they are.
         data = {"train_dataset": [self.train_dataset], "eval_dataset": [self.eval_dataset]}
-        return options | data
+        return options | data | {"reward_funcs": [*self.reward_funcs]}
 
     def check_unchanged(self) -> None:
         """UsageError if options, data or what is trained have changed since the trainer was made:

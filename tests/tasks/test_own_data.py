@@ -51,7 +51,7 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
 PAIR = ("--reward", "rewards.py:never,rewards.py:never")
 SUMS = """
 | reward of 2
---estimator grpo | the reward is 2.0
+--estimator grpo | the reward is 2,
 --reward-weights 1,0 | None
 --reward-weights .5,.5 --estimator grpo | None
 --reward-weights .5,.2 --thresholds true | the reward is 0.7

@@ -126,7 +126,7 @@ UNSEARCHED |= {name: name.removesuffix("-s3000") for name in METHODS if name.end
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4"}
 BEST |= {"maxrl-k3.04": "2e-4", "rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
 BEST |= {"maxrl-n128": "2e-4", "grpo-n128": "5e-5"}
-BEST |= {"maxrl-s3000": "2e-4", "grpo-s3000": "5e-5"}
+BEST |= {"maxrl-s3000": "2e-4", "grpo-s3000": "5e-5", "rloo": "5e-5"}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:

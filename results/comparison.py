@@ -5,7 +5,7 @@ import numpy as np
 
 from maxrl.analysis.table import coverage
 from results.lab.data import by_seed, paired, tested
-from results.lab.guessing import guessing
+from results.lab.guessing import best_guess
 from results.lab.intervals import ahead, interval
 from results.lab.tables import leads, pass_columns, table
 from results.maze13_end.study import PENALISED
@@ -48,9 +48,9 @@ def compared(settings: dict, names, form) -> list[list]:
         (maxrl, grpo, base), test_set = settings[name]
         cells = [len(base[0])]
         for own, other in zip(maxrl, grpo):
-            levels = f"{other.mean():.2f} → {own.mean():.2f}"
+            levels = f"{other.mean():.3f} → {own.mean():.3f}"
             cells += form(levels, interval(own - other, "+"), ahead(own - other))
-        for each in (base.mean(1), guessing(test_set, KS)):
+        for each in (base.mean(1), best_guess(test_set, KS)):
             cells.append(" / ".join(f"{value:.2f}" for value in each))
         rows.append([name, *cells])
     return rows

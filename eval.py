@@ -7,11 +7,12 @@
 NAME=PATH names a row of the table. Several checkpoints (seeds) with one NAME form one row, and a
 grid's folder stands for all of its runs. The script works under torchrun too. The prompts are the
 --split of the task that the checkpoints were trained on, or of --task. Responses are sampled as in
-the evaluations during the first checkpoint's training (--eval-temperature, --eval-top-p), and the
-table says how. For a classifier, pass@k is exact, and top-1 accuracy is added. Where rewards are
-not 0 or 1, best@k, the expected best reward of k samples, is added, and pass@k counts rewards of
-exactly 1. A task whose responses end in an answer gets a column maj@n: is the most frequent of n
-answers right? Where several answers can be right, distinct@n counts the different right ones.
+the evaluations during the training of the first that has a recipe (--eval-temperature,
+--eval-top-p), and the table says how. For a classifier, pass@k is exact, and top-1 accuracy is
+added. Where rewards are not 0 or 1, best@k, the expected best reward of k samples, is added, and
+pass@k counts rewards of exactly 1. A task whose responses end in an answer gets a column maj@n: is
+the most frequent of n answers right? Where several answers can be right, distinct@n counts the
+different right ones.
 """
 
 import argparse
@@ -183,6 +184,7 @@ def measure_all(
                 # The rows before it may have taken hours; they are those of the main rank.
                 if rank or not rows:
                     raise
+                cli.say(f"{name} ({path}) failed: only the rows before it are kept")
                 return rows, error
         faults = Totals()
         count_faults(faults)
@@ -209,6 +211,10 @@ def measure(args, cfg: Config, path: Path, device, task: Task, judge: Judge, bar
         **drawn(args, cfg),
     )
     counts = is_success(rewards).sum(1).where(judged_prompts(rewards), -1)
+    if (counts < 0).all():
+        raise UsageError(
+            "no prompt has a verdict on all of its samples: the reward functions return None"
+        )
     row = {"counts": counts.tolist(), "reward": float(rewards.nanmean())}
     row |= {name: digits(values) for name, values in answers.items()}
     if not are_verdicts(rewards):
@@ -237,9 +243,7 @@ def leave_out(rows: list[dict], guess: dict) -> list[int]:
     counts = [row["counts"] for row in rows]
     judged = [min(column) >= 0 for column in zip(*counts)]
     if not any(judged):
-        raise UsageError(
-            "no prompt has a verdict on all of its samples: the reward functions return None"
-        )
+        raise UsageError("no prompt has a verdict on all samples of all rows")
     for row in [*rows, guess]:
         # "best" has a list for each k.
         for values in [row, row.get("best", {}), row.get("guess_best", {})]:
@@ -296,8 +300,8 @@ def main(arguments: list[str]):
         table.print_rewards(results)
         table.print_cut(results)
         table.print_faults(results)
-        if failed:
-            raise failed
+    if failed:
+        raise failed
 
 
 def write_files(args: argparse.Namespace, results: dict, curves: dict):

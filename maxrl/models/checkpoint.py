@@ -17,7 +17,7 @@ adapter_model.safetensors and the tokenizer, without the base model) and the fil
 
 transformers reads the tokenizer of a vocabulary of words, such as the maze's, with
 PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 or qwen3 model's for
-Qwen2's own, and every LlamaTokenizer for Llama's; here tokenizer.json alone decides.
+Qwen2's own, and every LlamaTokenizer for Llama's; here it is what tokenizer.json says.
 """
 
 import contextlib
@@ -75,6 +75,11 @@ class Checkpoint:
     digest: str = ""
     needs: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def as_base(self) -> str:
+        """A digest of what an adapter takes from this model, with the ends of its responses."""
+        return digest([], f"{self.digest} {sorted(self.stop_tokens)}")
+
 
 # One tensor if tie_word_embeddings.
 HEAD = "lm_head.weight"
@@ -119,8 +124,7 @@ def load(path: str | Path, intact: bool = False) -> Checkpoint:
     tokenizer = Tokenizer.load(path)
     named = [*end_tokens(generation), *end_tokens(config)]
     stop_tokens = all_ends(path, model, tokenizer, named)
-    meaning = f"{model.config} {tokenizer.backend.to_str()} {sorted(stop_tokens)}"
-    known = digest(weight_files(path), meaning)
+    known = digest(weight_files(path), f"{model.config} {tokenizer.backend.to_str()}")
     return Checkpoint(model, tokenizer, stop_tokens, generation, known)
 
 
@@ -209,11 +213,11 @@ def load_adapted(path: Path) -> Checkpoint:
         from_adapter(base.model, config, read_weights(weights))
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
-    check_same(path, "base", base.digest, f"the base model {base_of(path)} of {path}")
+    check_same(path, "base", base.as_base, f"the base model {base_of(path)} of {path}")
     tokenizer = load_tokenizer(path)
     stop_tokens = all_ends(path, base.model, tokenizer, [*base.stop_tokens])
     known = digest([weights], f"{base.digest} {config.get('lora_alpha')}")
-    needs = {"base": base.digest}
+    needs = {"base": base.as_base}
     return replace(base, tokenizer=tokenizer, stop_tokens=stop_tokens, digest=known, needs=needs)
 
 

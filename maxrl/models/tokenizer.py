@@ -26,6 +26,7 @@ CARRIED = (
     "tokenizer.model",
 )
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+PROPERTIES = ("single_word", "lstrip", "rstrip", "normalized", "special")
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # variables of chat templates
 QUESTION = [{"role": "user", "content": "a"}]
 ANSWER = "MaxRL"  # behind which a chat template ends the turn
@@ -110,20 +111,26 @@ class Tokenizer:
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
-        for token, special in tokenizer.named().items():
+        named = tokenizer.named()
+        for token in named:
             if backend.token_to_id(token) is None:
                 raise ValueError(
                     f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
                     "out of them if no text needs it, or add it to tokenizer and model"
                 )
-            known = backend.get_added_tokens_decoder().get(tokenizer.id(token))
-            role = token in tokenizer.roles().values()
-            properties = tokenizer.properties(token)
+        added = {one.content: one for one in backend.get_added_tokens_decoder().values()}
+        said = tokenizer.properties()
+        roles = {*tokenizer.roles().values()}
+        wanted = []
+        for token, special in named.items():
+            known = added.get(token)
             # In the vocabulary alone it would be cut into pieces; transformers registers it.
-            if not known or role and not known.special or properties:
-                wanted = {"normalized": not special} | properties
-                wanted["special"] = special or bool(known and known.special)
-                backend.add_tokens([tokenizers.AddedToken(token, **wanted)])
+            if not known or token in roles and not known.special or token in said:
+                kept = {name: getattr(known, name) for name in PROPERTIES if known}
+                about = {"normalized": not special} | said.get(token, kept)
+                about["special"] = special or bool(known and known.special)
+                wanted.append(tokenizers.AddedToken(token, **about))
+        backend.add_tokens(wanted)
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -231,13 +238,12 @@ class Tokenizer:
         tokens |= {content(token): True for token in roles}
         return {token: special for token, special in tokens.items() if token not in (None, "")}
 
-    def properties(self, token: str) -> dict:
-        """Return what tokenizer_config.json says of an added token, such as whether it takes the
+    def properties(self) -> dict[str, dict]:
+        """Return what tokenizer_config.json says of each added token, such as whether it takes the
         blanks beside it."""
         entries = (self.config.get("added_tokens_decoder") or {}).values()
-        found = [one for one in entries if isinstance(one, dict) and content(one) == token]
-        names = ("single_word", "lstrip", "rstrip", "normalized", "special")
-        return {name: one[name] for one in found for name in names if name in one}
+        known = [one for one in entries if isinstance(one, dict)]
+        return {content(one): {n: one[n] for n in PROPERTIES if n in one} for one in known}
 
     @property
     def ends(self) -> list[int]:

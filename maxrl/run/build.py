@@ -81,7 +81,7 @@ def initial(cfg: Config, task: Task, intact: Path | None) -> Checkpoint:
         elif not intact:
             base = hub_files.base_name(cfg.init)
             add_lora(start.model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, base)
-            start.needs = {"base": start.digest}
+            start.needs = {"base": start.as_base}
         return start
     if task.classes:
         return Checkpoint(from_config(cfg.model | {"num_labels": len(task.classes)}))

@@ -16,7 +16,7 @@ from maxrl.run.setup import check_learned, check_templates, check_total, choose_
 from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
-from maxrl.system.errors import UsageError
+from maxrl.system.errors import UsageError, refusing
 from maxrl.system.user_code import same_code
 from maxrl.tasks.base import NoSplit, Task
 from maxrl.tasks.registry import usual_options
@@ -259,11 +259,12 @@ def find_task(args: argparse.Namespace, cfg: Config) -> tuple[Task, Judge]:
 
 def check_other_rows(args: argparse.Namespace, cfg: Config, task: Task) -> None:
     """Warn of the chat templates of further checkpoints as load() does of the first one's."""
-    if launched("RANK", 0):
+    if launched("RANK", 0) or len(args.rows) == 1:
         return
     said = {*check_templates(cfg, task, checkpoint.load_tokenizer(cfg.init))}
     for path in args.rows[1:]:
-        for sentence in check_templates(cfg, task, checkpoint.load_tokenizer(path)):
-            if sentence not in said:
-                said.add(sentence)
-                warn(f"{path}: {sentence}")
+        with refusing(f"{path}: ", ValueError):
+            found = {*check_templates(cfg, task, checkpoint.load_tokenizer(path))}
+        for sentence in found - said:
+            warn(f"{path}: {sentence}")
+        said |= found

@@ -32,10 +32,11 @@ def main(arguments: list[str]):
             raise UsageError(f"{args.run} has no adapter: it is a plain model already")
         lora.merge(adapted.model)
         record = checkpoint.find(args.run) / "recipe.json"
-        recipe = read_json(record) if record.exists() else None
-        if recipe:
+        recipe = read_json(record) if record.exists() else {}
+        if "config" in recipe:
             recipe["config"] |= {name: getattr(Config, name) for name in LORA}
-        checkpoint.save(args.out, replace(adapted, needs={}), recipe=recipe)
+            recipe |= {"base": "", "reference": ""}
+        checkpoint.save(args.out, replace(adapted, needs={}), recipe=recipe or None)
     print(f"wrote {args.out}")
 
 

@@ -16,6 +16,7 @@ from maxrl.advantages.options import check_estimation, estimator_options
 from maxrl.advantages.registry import RewardError, find
 from maxrl.learning.config import LANGUAGE, Config
 from maxrl.models import checkpoint
+from maxrl.models.hub_files import on_hub
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run.build import new_tokenizer
 from maxrl.run.cli import say, warn
@@ -167,7 +168,7 @@ def check_templates(cfg: Config, task: Task, tokenizer: Tokenizer) -> Iterator[s
     if begun and "format_reward" in cfg.reward:
         yield (
             "this model's chat template begins the answer with <think>, which format_reward looks "
-            "for in the response: it gives 0 to all, so write one with --reward FILE.py:NAME"
+            "for in the response: it gives 0 to all, so name one of your own, --reward FILE.py:NAME"
         )
     told = [message["content"] for prompt in chats for message in prompt]
     for mark in tokenizer.template_tokens():
@@ -197,8 +198,9 @@ def unread_roles(chats: Sequence[list[dict]], tokenizer: Tokenizer) -> list[str]
 
 
 def check_learned(cfg: Config, task: Task, split: str) -> None:
-    """check_shared() for a split that is evaluated, where the training prompts can be found."""
-    if is_generated(task):
+    """check_shared() for a split that is evaluated, where the training prompts are at hand."""
+    remote = on_hub(str(cfg.task_options.get("train", "")))
+    if is_generated(task) or distributed.rank() or remote:
         return
     with contextlib.suppress(UsageError, ValueError, OSError):
         check_shared(load_task(cfg.task, "train", **cfg.task_options), task, split)
@@ -230,8 +232,8 @@ def check_repeated(task: Task) -> None:
 
 
 def is_generated(task: Task) -> bool:
-    """Whether a task has a million prompts that a program made, or images."""
-    return bool(task.vocabulary or task.classes)
+    """Whether a task has maybe a million prompts that a program makes, or images."""
+    return bool(task.vocabulary or task.classes or not task.digest)
 
 
 def prompts_of(task: Task) -> set[str]:

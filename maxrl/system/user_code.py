@@ -67,8 +67,10 @@ def checksums(specs: Iterable[str]) -> dict[str, str]:
         if os.path.isfile(file):
             files[where] = Path(file).resolve()
     folders = {file.parent for file in files.values()}
-    imported = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
-    for file in sorted({Path(file).resolve() for file in imported if file} - {*files.values()}):
+    # A stub among them may answer anything.
+    modules = [module for module in [*sys.modules.values()] if type(module) is ModuleType]
+    imported = {vars(module).get("__file__") or "" for module in modules} - {""}
+    for file in sorted({Path(file).resolve() for file in imported} - {*files.values()}):
         if file.parent in folders and file.is_file():
             files[str(file)] = file
     return {where: checksum(file) for where, file in files.items()}

@@ -188,7 +188,8 @@ class Rewards(CarefulJudge):
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
             raise UsageError(f"reward weights must be finite numbers and not all 0: {self.weights}")
         if errors not in ("stop", "drop") or no_verdict not in ("group", "rollout"):
-            raise UsageError(f"{errors!r} must be stop or drop, {no_verdict!r} group or rollout")
+            said = f"errors={errors!r} (stop, drop), no_verdict={no_verdict!r} (group, rollout)"
+            raise UsageError(said)
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape

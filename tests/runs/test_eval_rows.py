@@ -216,6 +216,8 @@ def test_every_row_has_a_chat_template_or_says_so(tiny_chat, judges, shell):  # 
     said = passed(shell("eval.py", "plain", "chat", "again", *asked, *few))
     told = [line for line in said.splitlines() if "--task.chat true" in line]
     assert len(told) == 1 and "chat: " in told[0]
+    Path("again/tokenizer.json").write_text("{}")
+    refused(shell("eval.py", "plain", "again", *asked, *few), "again: ", "is no tokenizer")
 
 
 def test_checkpoints_that_do_not_fit(warm, mazes, shell):

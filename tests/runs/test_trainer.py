@@ -261,6 +261,9 @@ def test_a_run_in_another_thread(new):
 def test_a_method_of_trl_that_would_never_be_called_is_refused(name):
     with pytest.raises(UsageError, match=f"Mine.{name} would never be called"):
         type("Mine", (MaxRLTrainer,), {name: lambda self: None})
+    mixin = type("Mixin", (), {name: lambda self: None})
+    with pytest.raises(UsageError, match=f"Mine.{name} would never be called"):
+        type("Mine", (mixin, MaxRLTrainer), {})
     type("Mine", (MaxRLTrainer,), {"my_own": lambda self: None})
 
 

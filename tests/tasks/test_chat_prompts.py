@@ -12,7 +12,15 @@ from maxrl.learning.config import Config
 from maxrl.models.tokenizer import Tokenizer
 from maxrl.run import banner
 from maxrl.run.build import policy_from
-from maxrl.run.setup import check_learned, check_templates, choose_rewards, load, load_splits
+from maxrl.run.setup import (
+    check_learned,
+    check_repeated,
+    check_shared,
+    check_templates,
+    choose_rewards,
+    load,
+    load_splits,
+)
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Example
@@ -31,6 +39,11 @@ class Prompted(list):
 
     def __init__(self, prompt):
         super().__init__([Example(prompt, "")])
+
+
+class Sums(list):
+    vocabulary = classes = ()
+    digest = ""
 
 
 def user(content):
@@ -143,6 +156,12 @@ def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, re
         said = [str(one.message) for one in recwarn.list]
         assert [text.split(" are ")[0] for text in said] == ["2 of 4 test prompts"] * count
         recwarn.clear()
+    # Prompts that a program makes may repeat, and its training split may be far away.
+    made = Sums([{"prompt": "0 + 0 =", "answer": "0"}] * 4)
+    check_repeated(made)
+    check_shared(made, made)
+    check_learned(cfg, made, "test")
+    assert not recwarn.list
     put(Path("a.jsonl"), sums()[:6] + sums()[:5])
     options = {"train": "a.jsonl", "validation": "b.jsonl"}
     with pytest.warns(UserWarning, match="5 of 11 training prompts repeat"):

@@ -154,6 +154,10 @@ def test_a_class_may_have_a_verdict_of_its_own(folder):
         def verify(self, response, example):
             return 1 / 3
 
+    class Quarter(Maze):
+        def verify_all(self, responses, examples):
+            return [0.25] * len(responses)
+
     words = Tokenizer.from_vocabulary(VOCABULARY)
     tokens = torch.tensor([words.encode("DONE")])[None]
     rollouts = Rollouts([], tokens, torch.ones(1, 1).long(), torch.ones(1, 1) > 0, words)
@@ -166,6 +170,7 @@ def test_a_class_may_have_a_verdict_of_its_own(folder):
         task = kind("train", 9, folder, reward)
         assert task.verify("DONE", task[0]) == expected
         assert task.rewards([task[0]], rollouts).item() == pytest.approx(expected)
+    assert Quarter("train", 9, folder).rewards([task[0]], rollouts).item() == 0.25
 
 
 def test_a_set_of_another_size(folder):

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -331,6 +332,8 @@ def test_what_a_file_imports_is_of_the_run(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     address = f"{tmp_path}/mine.py:f"
     user_code.import_object(address, "--reward")
+    # What is no module may answer anything.
+    monkeypatch.setitem(sys.modules, "stub", SimpleNamespace(__file__=len))
     found = user_code.checksums([address])
     assert [Path(file).name for file in found] == ["mine.py", "mine_too.py"]
     (tmp_path / "mine_too.py").write_text("HALF = 0.25\n")

@@ -16,10 +16,14 @@ CALLED = "on_train_begin, on_step_end, on_log, on_evaluate, on_train_end, should
 NEVER_CALLED = (
     "_calculate_rewards",
     "_compute_loss",
+    "_generate",
     "_generate_and_score_completions",
+    "_generate_single_turn",
+    "_get_eval_sampler",
     "_get_per_token_logps_and_entropies",
     "_get_train_sampler",
     "_prepare_inputs",
+    "_tokenize_prompts",
     "compute_loss",
     "create_optimizer",
     "create_optimizer_and_scheduler",
@@ -48,9 +52,10 @@ class Around(Scripted):
     instead = WHY_NOT | ABSENT
     begun = False  # whether train() has begun to change the policy
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         for name in NEVER_CALLED:
-            if name in vars(cls):
+            if hasattr(cls, name):
                 raise UsageError(
                     f"{cls.__name__}.{name} would never be called: pass a reward function or an "
                     "estimator of your own, or keep TRL's trainer and change its advantages alone"

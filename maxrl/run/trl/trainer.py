@@ -142,7 +142,8 @@ class MaxRLTrainer(Around):
         data = {"train": train, "validation": validation}
         data |= {split: str(rows) for split, rows in data.items() if isinstance(rows, Path)}
         limit = self.args.max_prompt_length or 0
-        cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
+        rewards = tuple(map(address, self.reward_funcs))
+        cfg = Config("prompts", data, init=init, max_prompt=limit, reward=rewards)
         self.task = setup.load(cfg, "train")
         self.validation = None if validation is None else setup.load(cfg, "validation")
         if self.validation is not None:

@@ -118,15 +118,14 @@ def best_saved(name: str) -> int:
     return SAVED * (best + 1) if at_saved[best] > scores[-1] else 0
 
 
+# {method: rate} by pass@1 + pass@8 at the end of the search.
+BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4", "rloo": "5e-5"}
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
-UNSEARCHED |= {name: name.removesuffix("-s3000") for name in METHODS if name.endswith("-s3000")}
-# {method: rate} by pass@1 + pass@8 at the end of the search.
-BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4"}
-BEST |= {"maxrl-k3.04": "2e-4", "rounds16": "2e-4", "rounds32": "2e-4", "grpo32x16-k3.04": "2e-4"}
-BEST |= {"maxrl-n128": "2e-4", "grpo-n128": "5e-5"}
-BEST |= {"maxrl-s3000": "2e-4", "grpo-s3000": "5e-5", "rloo": "5e-5"}
+UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo"}
+UNSEARCHED |= {"grpo-k3.04-s3000": PENALISED, "maxrl-k3.04-s3000": PENALISED}
+BEST |= {name: BEST[other] for name, other in UNSEARCHED.items()}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"
 for seed in SEEDS:

@@ -82,7 +82,8 @@ def train(
             # N rollouts of each prompt and their rewards. All N of a prompt are on one rank, so
             # advantages need no communication.
             sampled = sample(cfg, policy, judge, examples, step, plan.mine, clock)
-            # A reward function may give no verdict on a rollout. Prompts without any are left out.
+            # A reward function may give no verdict on a rollout. Prompts without any are left out:
+            # from here on P_local counts those with one, after rounds in another order.
             rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
             advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
             with clock("backward"):
@@ -120,7 +121,7 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Is any advantage on any rank not 0? Indexing with None takes all rollouts.
+        # Is any advantage on any rank not 0? Else momentum must not move the weights.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)

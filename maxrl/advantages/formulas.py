@@ -221,8 +221,8 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     order  T, 1 <= T <= N
     """
     N = rewards.shape[1]
-    mean = _of_others(rewards) / max(N - 1, 1)  # (P, N)
-    advantages = rewards - mean  # (P, N)
+    baseline = _of_others(rewards) / max(N - 1, 1)  # (P, N)
+    advantages = rewards - baseline  # (P, N)
     return advantages * _c(rewards, order)
 
 
@@ -243,7 +243,7 @@ def maxrl_leave_two_out(rewards: Tensor, order: int) -> Tensor:
     failures = (1 - rewards).sum(dim=1, keepdim=True)  # (P, 1)  F
     left = failures.long() - 1  # (P, 1)
     left = left.clamp(0, N - 2)  # without a pair nothing counts
-    terms = _all_fail(rewards[:, 1:], order)  # (N - 1, order)  for groups of N - 1
+    terms = _all_fail(N - 1, order, rewards)  # (N - 1, order)  for groups of N - 1
     c = terms.sum(dim=1)  # (N - 1,)  c_T of every f
     return rloo(rewards) * c[left]  # (P, N)
 
@@ -275,7 +275,7 @@ def _c(rewards: Tensor, order: int) -> Tensor:
     c_T(f) = sum_{k=0}^{T-1} C(f, k) / C(N-1, k). A term is the probability that k of the others,
     drawn at random, have all failed; its expectation is (1-p)^k.
     """
-    terms = _all_fail(rewards, order)  # (N, order)
+    terms = _all_fail(rewards.shape[1], order, rewards)  # (N, order)
     c = terms.sum(dim=1)  # (N,)  c_T of every f
     return c[_failures(rewards)]  # (P, N)
 
@@ -291,12 +291,11 @@ def _failures(rewards: Tensor) -> Tensor:
     return _of_others(1 - rewards).long()
 
 
-def _all_fail(rewards: Tensor, order: int) -> Tensor:
-    """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order)."""
+def _all_fail(N: int, order: int, like: Tensor) -> Tensor:
+    """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order), in the dtype of `like`."""
     # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f makes
     # all later terms 0. The counts have the rewards' dtype, as integers are divided in float32.
-    N = rewards.shape[1]
-    count = torch.arange(N).to(rewards)  # (N,)    0, 1, ..., N - 1
+    count = torch.arange(N).to(like)  # (N,)    0, 1, ..., N - 1
     f = count[:, None]  # (N, 1)
     k = count[: order - 1]  # (order - 1,)
     ratios = (f - k) / (count[-1] - k)  # (N, order - 1)
@@ -319,7 +318,7 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
 
     k  of pass@k, 1 <= k <= N
     """
-    terms = _all_fail(rewards, k)  # (N, k)
+    terms = _all_fail(rewards.shape[1], k, rewards)  # (N, k)
     q = terms[:, -1]  # (N,)  the last term alone
     return rewards * k * q[_failures(rewards)]  # (P, N)
 
@@ -336,10 +335,8 @@ def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float
     if getattr(mean_log_probs, "shape", None) != rewards.shape:
         raise ValueError("differential_smoothing takes mean_log_probs (P, N), one per rollout")
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
-    sign = torch.where(rewards == 1, -1.0, 1.0)  # (P, N)
-    scale = sign.to(rewards) * gamma  # (P, N)
-    likelihood = mean_log_probs.detach().to(rewards)  # (P, N)
-    smoothing = scale * likelihood  # (P, N)
+    term = gamma * mean_log_probs.detach().to(rewards)  # (P, N)
+    smoothing = torch.where(rewards == 1, -term, term)  # (P, N)
     return grpo(rewards, ddof=0) + smoothing  # (P, N)
 
 

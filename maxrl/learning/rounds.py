@@ -120,10 +120,10 @@ def in_rounds(
         drawn += size
         num_rollouts[waiting] += size
         num_rounds[waiting] += 1
-        failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
-        ended.append(rollouts.select(~failed))
-        rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
-        waiting = waiting[failed]
+        again = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
+        ended.append(rollouts.select(~again))
+        rewards.append(F.pad(verdicts[~again], (0, max(sizes) - size), value=torch.nan))
+        waiting = waiting[again]
         if len(waiting) == 0:
             break
     rollouts = joined(ended, N=max(sizes))

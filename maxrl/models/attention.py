@@ -120,21 +120,20 @@ def attend(
         keys += prefix_kv[0].shape[2]
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
-    how: dict[str, Any] = {"is_causal": True}
     if prefix_kv is not None:
         prefix_k, prefix_v = prefix_kv
         k = after_prefix(prefix_k, k)
         v = after_prefix(prefix_v, v)
-        how = {"attn_mask": mask}
     ragged = isinstance(mask, Ragged)
     if ragged:
         if mask.by_sequences:
             return attend_sequences(q, k, v, mask.sequences)
-        how = {"attn_mask": mask.mask(q.dtype)}
+        mask = mask.mask(q.dtype)
     # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which
     # stores all attention weights: the heads are repeated.
     R = q.shape[1] // k.shape[1]
     if R > 1 and (ragged or q.is_cuda and q.dtype.itemsize > 2):
         k = k.repeat_interleave(R, 1)
         v = v.repeat_interleave(R, 1)
-    return F.scaled_dot_product_attention(q, k, v, **how, enable_gqa=q.shape[1] > k.shape[1])
+    how = {"is_causal": prefix_kv is None, "enable_gqa": q.shape[1] > k.shape[1]}
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **how)

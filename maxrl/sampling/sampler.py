@@ -160,8 +160,8 @@ def prefill(
     prefix, prefix_lengths, last = split(prompts, device)
     # A GPU's fast matrix products need rows of 16 bytes; what is added is hidden as padding is.
     prefix = F.pad(prefix, (0, -prefix.shape[1] % 8))
-    logits = logit_bytes * len(weight)
-    cache = Cache(model.encode(prefix), prefix_lengths, N, budget, logits)
+    row_bytes = logit_bytes * len(weight)  # of a step's logits
+    cache = Cache(model.encode(prefix), prefix_lengths, N, budget, row_bytes)
     # A copy, because every step writes its tokens into it.
     current = last[:, None].repeat(1, N)  # (P, N)
     alive = torch.ones_like(current, dtype=torch.bool)
@@ -232,10 +232,12 @@ def pack(state: State, left: Tensor) -> None:
     pieces = pieces[best]  # (P,)
     before = state.prompts
     state.prompts = torch.arange(P).repeat_interleave(pieces)  # (G',)
-    # Sorted by prompt, and those alive first, a prompt's rows begin where the earlier ones' end.
-    start = rows.cumsum(0) - rows
-    number = torch.arange(len(state.prompts)) - (pieces.cumsum(0) - pieces)[state.prompts]
-    places = (start[state.prompts] + number * width)[:, None] + torch.arange(width)  # (G', width)
+    # In `order` below a prompt's rows are together, those alive first, and begin at `start`.
+    start = rows.cumsum(0) - rows  # (P,)
+    first = pieces.cumsum(0) - pieces  # (P,) which group is a prompt's first
+    number = torch.arange(len(state.prompts)) - first[state.prompts]  # (G',) among its prompt's
+    places = start[state.prompts] + number * width  # (G',) where each group begins
+    places = places[:, None] + torch.arange(width)  # (G', width)
     key = 2 * (state.row_ids // N) + ~state.alive
     order = key.flatten().argsort(stable=True)
     chosen = order[places.to(order.device, non_blocking=True)]  # (G', width)
@@ -265,9 +267,9 @@ def finish(state: State, stop: Tensor, prompts: list[Tensor], limit: int) -> Rol
         # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
     # A token that was drawn has a finite log-probability, unless logits were NaN or infinite.
-    known = log_probs.isfinite().all()
-    tokens, lengths, finished, known = on_host(tokens, lengths, finished, known)
-    if not known:
+    finite = log_probs.isfinite().all()
+    tokens, lengths, finished, finite = on_host(tokens, lengths, finished, finite)
+    if not finite:
         raise RunError(
             "the model's logits are not finite: its weights or constants are wrong or have "
             "diverged, use another checkpoint, or --precision float32 if they are near overflow"

@@ -49,6 +49,7 @@ MORE = (*PRIMARY, "maxrl-k3.04")
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 MINUS = {
     "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
+    "grpo": "rloo",
     PENALISED: "grpo grpo-k2.04",
     "grpo-k2.04": "grpo",
     "maxrl-k3.04": f"{PENALISED} grpo32x16-k3.04 maxrl",

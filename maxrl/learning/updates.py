@@ -22,11 +22,13 @@ def means(cfg: Config, items: str, updates: list[dict]) -> dict[str, float]:
     return result | {items: sum(counts) / cfg.passes}
 
 
-def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int]]:
-    """Yield, for each update of a step, which of this rank's `num_groups` prompts it takes: all of
-    them at once in the paper's recipes."""
+def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int] | None]:
+    """Yield, for each update of a step, which of this rank's `num_groups` prompts it takes.
+
+    None stands for all of them at once, as in the paper's recipes.
+    """
     if cfg.minibatches == cfg.passes == 1:
-        yield list(range(num_groups))
+        yield None
         return
     for i in range(cfg.passes):
         order = rng.minibatches(cfg.seed, step, distributed.rank(), i).permutation(num_groups)

@@ -124,8 +124,14 @@ class Tokenizer:
         wanted = []
         for token, special in named.items():
             known = added.get(token)
-            # In the vocabulary alone it would be cut into pieces; transformers registers it.
-            if not known or token in roles and not known.special or token in said:
+            ids: list[int] = []
+            # The library raises Exception itself.
+            with contextlib.suppress(Exception):
+                ids = backend.encode(token, add_special_tokens=False).ids
+            # In the vocabulary alone it would be cut into pieces; transformers registers it. A word
+            # of a vocabulary of words stays as it was made.
+            cut = ids != [tokenizer.id(token)]
+            if cut or known and token in roles and not known.special or token in said:
                 kept = {name: getattr(known, name) for name in PROPERTIES if known}
                 about = {"normalized": not special} | said.get(token, kept)
                 about["special"] = special or bool(known and known.special)

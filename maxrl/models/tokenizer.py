@@ -111,33 +111,36 @@ class Tokenizer:
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
-        named = tokenizer.named()
-        for token in named:
+        for token in tokenizer.named():
             if backend.token_to_id(token) is None:
                 raise ValueError(
                     f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
                     "out of them if no text needs it, or add it to tokenizer and model"
                 )
-        added = {one.content: one for one in backend.get_added_tokens_decoder().values()}
-        said = tokenizer.properties()
-        roles = {*tokenizer.roles().values()}
+        tokenizer.register()
+        return tokenizer
+
+    def register(self) -> None:
+        """Add what the files beside tokenizer.json say of tokens, as transformers does."""
+        added = {one.content: one for one in self.backend.get_added_tokens_decoder().values()}
+        said = self.properties()
+        roles = {*self.roles().values()}
         wanted = []
-        for token, special in named.items():
+        for token, special in self.named().items():
             known = added.get(token)
             ids: list[int] = []
             # The library raises Exception itself.
             with contextlib.suppress(Exception):
-                ids = backend.encode(token, add_special_tokens=False).ids
+                ids = self.backend.encode(token, add_special_tokens=False).ids
             # In the vocabulary alone it would be cut into pieces; transformers registers it. A word
             # of a vocabulary of words stays as it was made.
-            cut = ids != [tokenizer.id(token)]
+            cut = ids != [self.id(token)]
             if cut or known and token in roles and not known.special or token in said:
                 kept = {name: getattr(known, name) for name in PROPERTIES if known}
                 about = {"normalized": not special} | said.get(token, kept)
                 about["special"] = special or bool(known and known.special)
                 wanted.append(tokenizers.AddedToken(token, **about))
-        backend.add_tokens(wanted)
-        return tokenizer
+        self.backend.add_tokens(wanted)
 
     def save(self, directory: str | Path) -> None:
         """Write the tokenizer's files into a checkpoint directory."""

@@ -121,7 +121,8 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Is any advantage on any rank not 0? Indexing with None takes all rollouts.
+        # Is any advantage on any rank not 0? None as an index takes all rollouts, without the copy
+        # to the device that a list of them would be.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)

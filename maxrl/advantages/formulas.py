@@ -275,7 +275,8 @@ def _c(rewards: Tensor, order: int) -> Tensor:
     c_T(f) = sum_{k=0}^{T-1} C(f, k) / C(N-1, k). A term is the probability that k of the others,
     drawn at random, have all failed; its expectation is (1-p)^k.
     """
-    terms = _all_fail(rewards.shape[1], order, rewards)  # (N, order)
+    N = rewards.shape[1]
+    terms = _all_fail(N, order, rewards)  # (N, order)
     c = terms.sum(dim=1)  # (N,)  c_T of every f
     return c[_failures(rewards)]  # (P, N)
 
@@ -318,7 +319,8 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
 
     k  of pass@k, 1 <= k <= N
     """
-    terms = _all_fail(rewards.shape[1], k, rewards)  # (N, k)
+    N = rewards.shape[1]
+    terms = _all_fail(N, k, rewards)  # (N, k)
     q = terms[:, -1]  # (N,)  the last term alone
     return rewards * k * q[_failures(rewards)]  # (P, N)
 

@@ -6,10 +6,8 @@ from results.lab.data import by_seed, evaluations, kept, runs
 from results.lab.figures import guess_curve, level, panel, penalised, seed_curves, seeds_said
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
-from results.lab.runs import recorded
 from results.lab.tables import corrected, label_of, leads, pass_columns, searched, table
 
-RUNS, TESTS = {"all": recorded("countdown")}, recorded("countdown", "tests")
 STEPS, EVERY = 1500, 150
 PENALISED = "grpo-k3.04"
 KEPT_STEPS = 100

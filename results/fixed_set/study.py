@@ -10,13 +10,11 @@ from maxrl.analysis.table import coverage
 from results.lab.data import evaluations, paired, runs, tested
 from results.lab.figures import few_problems, seeds_said
 from results.lab.intervals import interval
-from results.lab.runs import recorded
 from results.lab.tables import METHODS, differences, levels, table
 
 KS = (1, 8, 64)
 EVERY = 5  # epochs between evaluations
 SEEDS = range(3)
-RUNS, TESTS = {"all": recorded("fixed_set")}, recorded("fixed_set", "tests")
 
 
 def compared_runs() -> dict[str, dict[int, list[dict]]]:

@@ -8,7 +8,6 @@ from results.lab.figures import curve, panel, seed_curves
 from results.lab.intervals import interval
 from results.lab.tables import table
 
-RUNS: dict[str, dict] = {}
 TESTS = {"oracle.json": ["results/gradients/oracle.py"]}
 SHOWN = (2, 8, 32, 128, 512, 2048)
 ROLLOUTS = [2**i for i in range(1, 12)]

@@ -8,10 +8,8 @@ from results.lab.data import kept, paper, tested
 from results.lab.figures import banded, curve, guess_level, pair, panel, seed_curves, seeds_said
 from results.lab.intervals import interval, side_by_side
 from results.lab.keep import KS
-from results.lab.runs import recorded
 from results.lab.tables import label_of, leads, summary, table
 
-RUNS, TESTS = {"all": recorded("images")}, recorded("images", "tests")
 # All at cross-entropy's best rate on seed 100.
 METHODS = (
     "supervised",

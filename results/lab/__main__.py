@@ -28,8 +28,8 @@ from maxrl.system.errors import UsageError, escape_output
 from maxrl.system.files import write_text
 from results.lab.data import RESULTS
 from results.lab.figures import write
-from results.lab.keep import keep
-from results.lab.runs import in_order, with_bases
+from results.lab.keep import STEPS, keep
+from results.lab.runs import in_order, recorded, with_bases
 
 ONE_CORE = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
 STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/study.py"))] + ["comparison"]
@@ -40,6 +40,16 @@ def load(study: str):
     return importlib.import_module(
         "results.comparison" if study == "comparison" else f"results.{study}.study"
     )
+
+
+def runs_of(study: str) -> dict[str, dict[str, list[str]]]:
+    """{stage: {run: its words}}; of a study that names none, as it has ended, those kept."""
+    return getattr(load(study), "RUNS", None) or {"all": recorded(study)}
+
+
+def tests_of(study: str) -> dict[str, list[str]]:
+    """{test: its words}, which are the kept ones in the same way."""
+    return getattr(load(study), "TESTS", None) or recorded(study, "tests")
 
 
 def page(study: str) -> Path:
@@ -70,7 +80,7 @@ def with_text(names, args) -> list[str]:
 
 def chosen(study: str, args) -> dict[str, list[str]]:
     """The runs that a command asks for, of a stage or of all, and those that they start from."""
-    runs = getattr(load(study), "RUNS", {})
+    runs = runs_of(study)
     if args.stage and args.stage not in runs:
         raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(runs)}")
     every: dict[str, list[str]] = {}
@@ -100,7 +110,7 @@ def make(study: str, args) -> int:
 
 def test(study: str, args) -> int:
     """Write the tests that are not there yet; the exit code of the first that fails."""
-    tests = getattr(load(study), "TESTS", {})
+    tests = tests_of(study)
     for name in with_text(tests, args):
         file = Path("runs", study, name)
         command = [*tests[name], "--json", str(file)]
@@ -147,7 +157,8 @@ def main(arguments: list[str]) -> int:
         if args.what in ("tables", "figures"):
             show(study, args)
         elif args.what == "keep":
-            keep(study, load(study))
+            size = getattr(load(study), "KEPT_STEPS", STEPS)
+            keep(study, runs_of(study), tests_of(study), size)
         elif code := {"runs": make, "test": test}[args.what](study, args):
             return code
     return 0

@@ -131,20 +131,18 @@ def write_entries(study: str, what: str, entries: dict):
         (RESULTS / study / f"{what}.json").write_text(text)
 
 
-def keep(study: str, module):
-    """Keep the runs that have ended, beside those kept before, and the tests.
-
-    The module may say how many steps a kept row has (KEPT_STEPS).
-    """
+def keep(study: str, stages: dict, named: dict, size: int):
+    """Keep the runs that have ended, a row for each `size` steps, beside those kept before, and the
+    tests."""
     folder = Path("runs", study)
     runs, tests = kept_before(study, "runs"), kept_before(study, "tests")
-    for name in (name for stage in getattr(module, "RUNS", {}).values() for name in stage):
+    for name in (name for stage in stages.values() for name in stage):
         if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
-            run = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
+            run = kept_run(folder / name, size)
             # An entry of the same run may know more of it.
             if not run.items() <= runs.get(name, {}).items():
                 runs[name] = run
-    for name in getattr(module, "TESTS", {}):
+    for name in named:
         if (folder / name).exists():
             tests[name] = kept_test(folder / name)
     write_entries(study, "runs", dict(sorted(runs.items())))

@@ -7,13 +7,11 @@ from maxrl.analysis.table import coverage
 from results.lab.data import clock, means, paired, paper, runs, tested
 from results.lab.figures import banded, gap_panel, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
-from results.lab.runs import recorded
 from results.lab.tables import equal, label_of, leads, pass_columns, searched, summary, table
 
 # A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
 SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
 SMALL = f"{SFT} --task.directory data/maze/9x9-ten --stop-at-pass 0 --eval-every 100"
-RUNS, TESTS = {"all": recorded("maze13")}, recorded("maze13", "tests")
 STEPS, EVERY = 350, 50
 KEPT_STEPS = 20
 # Rates were chosen on the first of the seeds, which is none of the compared.

@@ -17,11 +17,9 @@ from results.lab.figures import (
     seeds_said,
 )
 from results.lab.intervals import interval, side_by_side
-from results.lab.runs import recorded
 from results.lab.tables import METHODS, label_of, leads, pass_columns, summary, table
 
 STUDY = "mazes9"
-RUNS, TESTS = {"all": recorded(STUDY)}, recorded(STUDY, "tests")
 KEPT_STEPS = 20
 # Bases by where their warm-up stops: pass@1 on 64 validation mazes.
 BASES = {"weak": ".015", "strong": ".08"}

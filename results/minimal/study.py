@@ -18,7 +18,6 @@ from results.lab.tables import METHODS, table
 RULES = [*METHODS][::-1]
 SEEDS = range(5)
 PRINTED = re.compile(r"step (\d+): pass rate ([\d.]+), (\d+) of 100 sums solved")
-RUNS: dict[str, dict] = {}
 TESTS = {"results.json": ["results/minimal/study.py"]}
 
 

@@ -14,7 +14,6 @@ from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import product, recorded
 from results.lab.tables import label_of, leads, pass_columns, summary, table
 
-RUNS, TESTS = {"all": recorded("smollm2")}, recorded("smollm2", "tests")
 # Four times the steps of the harder set.
 LONG = (
     "train.py gsm8k_smollm2_135m --task.directory word_problems_100 --max-response 64 "
@@ -22,7 +21,10 @@ LONG = (
     "--eval-k 1,8 --prompts 16 --lr 2e-5 --seed {seed} --init runs/smollm2/seed{seed}/base "
     "--estimator {arm} --rollouts 16 --steps 160 --save-every 20 --keep 0"
 )
-RUNS["long"] = product("long/seed{seed}/{arm}", LONG, seed=[2], arm=["maxrl", "grpo"])
+RUNS = {
+    "all": recorded("smollm2"),
+    "long": product("long/seed{seed}/{arm}", LONG, seed=[2], arm=["maxrl", "grpo"]),
+}
 KEPT_STEPS = 1
 # {set: its title, folder of runs, seeds, samples a test problem}
 SETS = {

@@ -7,10 +7,8 @@ from results.lab.data import by_seed, evaluations, read_json, runs
 from results.lab.figures import curve, panel
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
-from results.lab.runs import recorded
 from results.lab.tables import label_of, leads, pass_columns, table
 
-RUNS, TESTS = {"all": recorded("tail")}, recorded("tail", "tests")
 # So many batches of demonstrations of 13x13 after the 9x9 model. On seed 201 pass@1 was .0010 after
 # 12, .0045 after 30 (a guess has .003) and .017 after about 320.
 BASES = (12, 30)

@@ -232,11 +232,10 @@ def test_a_target_gives_commands(target, started, read):
 @pytest.mark.parametrize("study", [name for name in lab.STUDIES if name != "comparison"])
 def test_a_study_gives_commands(study, read):
     """Every run and every test of it is read by the program that it names."""
-    module = lab.load(study)
-    for stage in module.RUNS.values():
+    for stage in lab.runs_of(study).values():
         for words in stage.values():
             read(words)
-    for words in getattr(module, "TESTS", {}).values():
+    for words in lab.tests_of(study).values():
         read([*words, "--json", "file"])
 
 

@@ -84,7 +84,7 @@ def test_the_runs_of_a_study(study):
     """Every kept run is one that the study names, with the options that it was recorded with."""
     file = RESULTS / study / "runs.json"
     kept = read_json(file)["runs"] if file.exists() else {}
-    stages = lab.load(study).RUNS
+    stages = lab.runs_of(study)
     named = {name: words for stage in stages.values() for name, words in stage.items()}
     for name, run in kept.items():
         assert recorded(run["command"]) == settings(named[name]), name

@@ -54,7 +54,6 @@ STARTED = {
     "results/images/glyphs.py": "--help",
     "results/page.html": "tests/repository/test_page.py",
     "results/speed/speedrun.py": "--help",
-    "results/tail/walks.py": "tests/results/test_tail.py",
     "results/tour.ipynb": "tests/results/test_tour.py",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
     "tests/bench/bench_rounds.py": "tests/bench/test_bench.py",

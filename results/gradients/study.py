@@ -3,12 +3,11 @@
 import numpy as np
 
 from maxrl.advantages import weight
-from results.lab.data import kept
+from results.lab.data import read_json
 from results.lab.figures import curve, panel, seed_curves
 from results.lab.intervals import interval
 from results.lab.tables import table
 
-TESTS = {"oracle.json": ["results/gradients/oracle.py"]}
 SHOWN = (2, 8, 32, 128, 512, 2048)
 ROLLOUTS = [2**i for i in range(1, 12)]
 # A row's name: what it is called, the estimator and its options, which are lowered to N.
@@ -39,7 +38,7 @@ def cosine(w, p, gram) -> np.ndarray:
 
 def cosines(method: str, N: int) -> np.ndarray:
     """cosine() of a row of METHODS, of the kept policies."""
-    policies = kept("gradients", "tests")["oracle.json"]["policies"]
+    policies = read_json("gradients/policies.json")["policies"]
     p, gram = (np.array([policy[key] for policy in policies]) for key in ("p", "gram"))
     _, rule, options = METHODS[method]
     lowered = {key: min(value, N) for key, value in options.items()}

@@ -3,8 +3,7 @@ and of the front page."""
 
 import numpy as np
 
-from maxrl.analysis.table import coverage
-from results.lab.data import by_seed, paired, tested
+from results.lab.data import by_seed, paired
 from results.lab.guessing import best_guess
 from results.lab.intervals import ahead, interval
 from results.lab.tables import leads, pass_columns, table
@@ -12,8 +11,8 @@ from results.maze13_end.study import PENALISED
 from results.mazes9.study import BASES, gaps
 
 KS = (1, 8, 64)
-# Of the front page: without a penalty, with it for GRPO, with the paper's number of rollouts, and
-# the task of texts that others use.
+# Of the front page: without a penalty, with it for GRPO, with it for both, and the task of texts
+# that others use.
 FRONT = (
     "13x13 mazes, 1,500 steps, no KL",
     "13x13 mazes, 1,500 steps, GRPO with KL",
@@ -21,18 +20,52 @@ FRONT = (
     "Countdown, 1,500 steps, no KL",
 )
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
+PENALTIES = {
+    "no KL": ("maxrl", "grpo"),
+    "GRPO with KL": ("maxrl", PENALISED),
+    "both with KL": ("maxrl-k3.04", PENALISED),
+}
+ROUNDS = "rounds of 32 prompts, GRPO of"
+# What is compared in a test of a study: {its name: (study, test, test set, {arms})}.
+COMPARED = {
+    "13x13 mazes, 1,500 steps": (
+        "maze13_end",
+        "test-.+",
+        "2,048 13x13 mazes",
+        PENALTIES | {f"{ROUNDS} 32 x 16 with KL": ("rounds32", "grpo32x16-k3.04")},
+    ),
+    "13x13 mazes, 900 steps": (
+        "maze13_end",
+        "test-.+",
+        "2,048 13x13 mazes",
+        {"128 rollouts, no KL": ("maxrl-n128", "grpo-n128")},
+    ),
+    "13x13 mazes, 350 steps": (
+        "maze13",
+        "test",
+        "13x13 mazes",
+        {
+            "no KL": ("maxrl", "grpo"),
+            "GRPO with KL": ("maxrl", "grpo-kl.04"),
+            "both with KL": ("maxrl-kl.04", "grpo-kl.04"),
+            f"{ROUNDS} 16 with KL": ("rounds", "grpo-kl.04"),
+        },
+    ),
+    "Countdown, 1,500 steps": ("countdown", "test-.+", "Countdown", PENALTIES),
+}
 
 
-def in_file(name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> list[np.ndarray]:
-    """pass@k of MaxRL, of GRPO and before RL, (ks, seeds), from a test of all seeds."""
-    found = coverage(tested(name), KS)
-    return [found[arm].mean(1).T for arm in (maxrl, grpo, "base")]
-
-
-def in_files(study: str, name: str, maxrl: str = "maxrl", grpo: str = "grpo") -> list[np.ndarray]:
-    """The same of tests of one seed, or of one model of a seed, of the seeds that have all."""
-    found = paired(by_seed(study, name, KS), (maxrl, grpo, "base"))
-    return [np.transpose([each.mean(0) for each in seeds.values()]) for seeds in found.values()]
+def all_levels() -> dict[str, tuple]:
+    """{name: (pass@k of MaxRL, of GRPO and before RL, (ks, seeds) each; test set)}, on the seeds
+    that have all three."""
+    rows = {}
+    for task, (study, test, test_set, pairs) in COMPARED.items():
+        found = by_seed(study, test, KS)
+        for name, arms in pairs.items():
+            three = paired(found, (*arms, "base")).values()
+            levels = [np.transpose([*seeds.values()]) for seeds in three]
+            rows[f"{task}, {name}"] = levels, test_set
+    return rows
 
 
 def at_one_try(form: str, equal: str) -> list[np.ndarray]:
@@ -57,36 +90,7 @@ def compared(settings: dict, names, form) -> list[list]:
 
 
 def tables():
-    test, mazes = "maze13/test.json", "13x13 mazes"
-    # Named by what is compared.
-    rows = {}
-    named = {
-        "no KL": ("maxrl", "grpo"),
-        "GRPO with KL": ("maxrl", PENALISED),
-        "both with KL": ("maxrl-k3.04", PENALISED),
-        "rounds of 32 prompts, GRPO of 32 x 16 with KL": ("rounds32", "grpo32x16-k3.04"),
-    }
-    for name, pair in named.items():
-        found = in_files("maze13_end", "test-.+", *pair)
-        rows[f"13x13 mazes, 1,500 steps, {name}"] = found, f"2,048 {mazes}"
-    found = in_files("maze13_end", "test-.+", "maxrl-n128", "grpo-n128")
-    rows["13x13 mazes, 900 steps, 128 rollouts, no KL"] = found, f"2,048 {mazes}"
-    named = {
-        "no KL": ("maxrl", "grpo"),
-        "GRPO with KL": ("maxrl", "grpo-kl.04"),
-        "both with KL": ("maxrl-kl.04", "grpo-kl.04"),
-        "rounds of 32 prompts, GRPO of 16 with KL": ("rounds", "grpo-kl.04"),
-    }
-    for name, pair in named.items():
-        rows[f"13x13 mazes, 350 steps, {name}"] = in_file(test, *pair), mazes
-    named = {
-        "no KL": ("maxrl", "grpo"),
-        "GRPO with KL": ("maxrl", PENALISED),
-        "both with KL": ("maxrl-k3.04", PENALISED),
-    }
-    for name, pair in named.items():
-        found = in_files("countdown", "test-.+", *pair)
-        rows[f"Countdown, 1,500 steps, {name}"] = found, "Countdown"
+    rows = all_levels()
     gap = "MaxRL minus GRPO, seeds ahead"
     heads = [cell for k in KS for cell in (f"pass@{k}: GRPO → MaxRL", gap)]
     beside = [f"{what}, pass@{' / '.join(map(str, KS))}" for what in ("before RL", "guessing")]

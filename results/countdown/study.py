@@ -2,11 +2,21 @@
 
 import numpy as np
 
-from results.lab.data import by_seed, evaluations, kept, runs
+from maxrl.analysis.table import coverage, over_seeds
+from results.lab.data import all_seeds, evaluations, runs
 from results.lab.figures import guess_curve, level, panel, penalised, seed_curves, seeds_said
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
-from results.lab.tables import corrected, label_of, leads, pass_columns, searched, table
+from results.lab.tables import (
+    corrected,
+    differences,
+    label_of,
+    leads,
+    pass_columns,
+    searched,
+    summary,
+    table,
+)
 
 STEPS, EVERY = 1500, 150
 PENALISED = "grpo-k3.04"
@@ -21,46 +31,31 @@ SEEDS = (240, 241, 242)
 KS, TESTED = (1, 8), (1, 8, 64)
 RISE = 300  # steps, a multiple of EVERY
 POWERS = [2**i for i in range(7)]
-GUESS = "a sum with one or two minus signs"
 
 
-def distinct() -> dict[str, list[float]]:
-    """{row: the mean number of different right answers to a problem, of each seed}."""
-    found: dict[str, list[float]] = {}
-    for _, results in sorted(kept("countdown", "tests").items()):
-        for row in results["checkpoints"]:
-            found.setdefault(row["name"], []).append(float(np.mean(row["distinct"])))
-    return found
+def with_distinct(results: dict, ks) -> dict[str, np.ndarray]:
+    """coverage(), and how many different right answers a problem has, as a further column."""
+    distinct = over_seeds(results, lambda row: row["distinct"])
+    return {
+        row: np.dstack([passed, distinct[row]]) for row, passed in coverage(results, ks).items()
+    }
 
 
 def tables():
-    """Guesses and the search, then levels, differences and the rise at the end."""
-    guesses = [f"{value:.3f}" for value in guessing("Countdown", TESTED)]
-    table(["blind to the target, 1,024 test problems", *pass_columns(TESTED)], [[GUESS, *guesses]])
+    """The search, then levels, differences and the rise at the end."""
     searched("countdown", SEARCHED, KS, STEPS)
-    found = by_seed("countdown", "test-.+", TESTED)
-    passed = {
-        name: np.array([values.mean(0) for values in seeds.values()]).T  # (ks, seeds)
-        for name, seeds in found.items()
-    }
-    others = distinct()
-    rows = []
-    for name, values in passed.items():
-        rows.append([label_of(name), *map(interval, values), interval(others[name])])
-    rows.append(["guessing", *guesses, ""])
+    found = all_seeds("countdown", "test-.+", TESTED, with_distinct)
+    rows = [[label_of(name), *map(interval, values)] for name, values in found.items()]
+    rows.append(["guessing", *(f"{value:.3f}" for value in guessing("Countdown", TESTED)), ""])
     columns = [*pass_columns(TESTED), "different right answers of 64"]
-    table([f"test, {len(found['base'])} seeds, 95 %", *columns], rows)
-    gaps, primary = {}, {}
-    for own, other in PAIRS:
-        name, gap = f"{label_of(own)} minus {label_of(other)}", passed[own] - passed[other]
-        more = np.subtract(others[own], others[other])[None]
-        gaps[name] = np.concatenate([gap, more])
-        if (own, other) in PRIMARY:
-            primary |= {f"{name}, pass@{k}": gap[TESTED.index(k)] for k in (1, 64)}
+    table([f"test, {len(SEEDS)} seeds, 95 %", *columns], rows)
+    primary = {}
+    for name, (at_one, _, at_all, _) in differences(found, PRIMARY).items():
+        primary |= {f"{name}, pass@1": at_one, f"{name}, pass@64": at_all}
     corrected("test, primary", primary)
-    leads("test, paired by seed, 95 %", columns, gaps)
-    each = [[label_of(name), *map(side_by_side, values)] for name, values in passed.items()]
-    table(["seed by seed", *pass_columns(TESTED)], each)
+    leads("test, paired by seed, 95 %", columns, differences(found, PAIRS))
+    each = {label_of(name): values for name, values in found.items()}
+    summary("seed by seed", columns, each, cell=side_by_side)
     rises = []
     for arm, seeds in sorted(runs("countdown", steps=STEPS).items()):
         if curves := [evaluations(rows, 1) for seed, rows in seeds.items() if seed in SEEDS]:
@@ -72,9 +67,8 @@ def tables():
 def drawn() -> dict:
     """pass@k on the test against k."""
     lines = []
-    found = by_seed("countdown", "test-.+", POWERS)
-    for name, seeds in found.items():
-        line = seed_curves(name, POWERS, [values.mean(0) for values in seeds.values()])
+    for name, values in all_seeds("countdown", "test-.+", POWERS).items():
+        line = seed_curves(name, POWERS, values.T)
         method, penalty, _ = name.partition("-k3")
         if penalty:
             line = penalised(line, method) | {"name": f"{label_of(method)}, KL"}

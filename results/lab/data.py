@@ -79,14 +79,42 @@ def tested(name: str) -> dict:
 
 
 def by_seed(study: str, name: str, ks, measure=table.coverage) -> dict[str, dict[int, np.ndarray]]:
-    """{row: {seed: pass@k, or another measure, (prompts, ks)}} of STUDY/NAME-seedSEED.json."""
+    """{row: {seed: the mean over prompts of pass@k, or of another measure, (ks,)}}.
+
+    The tests are NAME-seedSEED.json, where the name is a pattern, or NAME.json, whose seeds are
+    counted from 0.
+    """
     found: dict[str, dict] = {}
     for test, results in sorted(kept(study, "tests").items()):
-        match = re.fullmatch(rf"{name}-seed(\d+)\.json", test)
-        if match:
+        whole, _, seed = test.removesuffix(".json").partition("-seed")
+        if re.fullmatch(name, whole):
             for row, values in measure(results, ks).items():
-                found.setdefault(row, {})[int(match[1])] = values[0]
+                for place, each in enumerate(values):
+                    found.setdefault(row, {})[int(seed or place)] = each.mean(0)
     return found
+
+
+def all_seeds(study: str, name: str, ks, measure=table.coverage) -> dict[str, np.ndarray]:
+    """The same of rows that have the same seeds, {row: (ks, seeds)}."""
+    found = by_seed(study, name, ks, measure)
+    return {row: np.transpose([*seeds.values()]) for row, seeds in found.items()}
+
+
+def minus(found: dict, own: str, other: str) -> np.ndarray:
+    """One row of by_seed() minus another, (ks, seeds), on the seeds that both have."""
+    mine, theirs = (np.array(list(each.values())) for each in paired(found, (own, other)).values())
+    return (mine - theirs).T
+
+
+def from_bases(study: str, test: str, found: dict, k: int) -> dict[str, np.ndarray]:
+    """{method: pass@k of its runs {seed: rows} on validation, (seeds, evaluations)}, the first that
+    of their bases in STUDY/TEST.json."""
+    bases = all_seeds(study, test, [k])["base"].T  # (seeds, 1)
+    curves = {}
+    for method, seeds in found.items():
+        passed = [evaluations(rows, k) for rows in seeds.values()]
+        curves[method] = np.concatenate([bases, passed], 1)
+    return curves
 
 
 def means(rows: list[dict], key: str, size: int = 100) -> np.ndarray:

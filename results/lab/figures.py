@@ -101,11 +101,16 @@ def pair(paper: tuple, ours: tuple, xlabel: str, guessed: dict, **axes) -> list[
     return both
 
 
-def few_problems(title: str, caption: str, source: str, ours: str, curves: dict, tests: str):
-    """The paper's Figure 4 beside ours: {k: {method: (epochs, values (seeds, epochs))}}."""
+def few_problems(title: str, caption: str, places: tuple, curves: dict, every: int, tests: str):
+    """The paper's Figure 4 beside ours: {k: {method: values (seeds, evaluations)}}, with so many
+    epochs between evaluations; `places` are the titles of the paper's panel and of ours."""
+    source, ours = places
     panels = []
     for theirs_k, (k, methods) in zip(("pass@1", "pass@128"), curves.items()):
-        lines = [seed_curves(name, *values) for name, values in methods.items()]
+        lines = []
+        for name, values in methods.items():
+            epochs = every * np.arange(values.shape[1]) * 1.0
+            lines.append(seed_curves(name, epochs, values))
         known = {name: xy for name, xy in paper(4)[theirs_k].items() if name in methods}
         left, right = (source, theirs_k, known), (ours, f"pass@{k}", lines)
         panels += pair(left, right, "epochs", guess_level(tests, k))

@@ -13,9 +13,9 @@ def interval(values, sign: str = "", digits: int = 3) -> str:
     return mean if len(values) == 1 else f"{mean} ± {half_width(values):.{digits}f}"
 
 
-def side_by_side(values) -> str:
+def side_by_side(values, sign: str = "") -> str:
     """The values themselves, one of each seed."""
-    return " / ".join(f"{value:.3f}" for value in values)
+    return " / ".join(f"{value:{sign}.3f}" for value in values)
 
 
 def with_error(values, sign: str = "") -> str:

@@ -1,11 +1,10 @@
 """Tables that studies share. Every function prints Markdown."""
 
-import statistics
 from collections.abc import Iterable
 
 from maxrl.analysis.plots import look
-from results.lab.data import at_clocks, clock, evaluations, paired, runs
-from results.lab.intervals import ahead, holm, interval, p_value, with_error
+from results.lab.data import at_clocks, clock, paired, runs
+from results.lab.intervals import ahead, holm, interval, p_value
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 
@@ -23,13 +22,9 @@ def table(columns: Iterable, rows: Iterable[Iterable]):
         print(f"| {' | '.join(map(str, cells))} |" if cells else "|---" * len(columns) + "|")
 
 
-def clipped(rows: list[dict]) -> str:
-    """Share of the steps whose gradient was clipped; empty where the run was not kept."""
-    return f"{statistics.mean(row['clipped'] for row in rows):.0%}" if rows else ""
-
-
 def summary(title: str, columns: Iterable, rows: dict, sign: str = "", cell=interval):
-    """A row for each of {name: values (columns, seeds)}, or over prompts with `with_error`."""
+    """A row for each of {name: values (columns, seeds)}; `cell` makes a text of the values of one
+    column, such as `side_by_side`, or `with_error` of values over prompts."""
     lines = []
     for name, values in rows.items():
         lines.append([name, *(cell(some, sign) for some in values)])
@@ -46,16 +41,24 @@ def leads(title: str, columns: Iterable, rows: dict):
     table([title, *heads], lines)
 
 
-def searched(study: str, seed: int, ks, steps: int = 1, more=lambda rows: {}):
-    """Every arm of a search on validation problems at the end; `more` gives {column: value} of a
-    run's rows."""
-    lines, measured = [], {}
+def differences(found: dict, pairs: Iterable[tuple[str, str]]) -> dict:
+    """{"one minus another": values (columns, seeds)} of the pairs of rows."""
+    return {
+        f"{label_of(own)} minus {label_of(other)}": found[own] - found[other]
+        for own, other in pairs
+    }
+
+
+def searched(study: str, seed: int, ks, steps: int = 1, more: Iterable[str] = ()):
+    """Every arm of a search on validation problems at the end; `more` are further metrics."""
+    keys = [*(f"eval/pass@{k}" for k in ks), *more]
+    lines = []
     for arm, seeds in sorted(runs(study, steps=steps).items()):
         if seed in seeds and "-lr" in arm:
-            passed = [evaluations(seeds[seed], k)[-1] for k in ks]
-            measured = more(seeds[seed])
-            lines.append([arm, *(f"{value:.3f}" for value in [*passed, *measured.values()])])
-    table([f"search, seed {seed}, validation", *pass_columns(ks), *measured], lines)
+            found = [seeds[seed][-1].get(key) for key in keys]
+            lines.append([arm, *("" if value is None else f"{value:.3f}" for value in found)])
+    heads = (key.removeprefix("eval/") for key in keys)
+    table([f"search, seed {seed}, validation", *heads], lines)
 
 
 def corrected(title: str, rows: dict):
@@ -84,36 +87,3 @@ def equal(of: str, found: dict, pairs: Iterable, every: int, ks):
 
 def pass_columns(ks) -> list[str]:
     return [f"pass@{k}" for k in ks]
-
-
-def levels(found: dict, ks: list[int], kept: dict, prompts: str = "mazes"):
-    """The means over seeds, where there are several; then every run with its error over prompts.
-
-    found   {name: pass@k, (seeds, prompts, ks)}
-    kept    {name: {seed: rows of metrics}} of the runs that were kept
-    """
-    columns = pass_columns(ks)
-    if all(len(seeds) > 1 for seeds in found.values()):
-        means = {name: seeds.mean(1).T for name, seeds in found.items()}
-        summary("mean over seeds, 95 %", columns, means)
-    rows = []
-    for name, seeds in found.items():
-        for seed, values in enumerate(seeds):
-            title = f"seed {seed} {name}" if len(seeds) > 1 else name
-            run = kept.get(name, {}).get(seed, [])
-            rows.append([title, *map(with_error, values.T), clipped(run)])
-    table([f"run, standard error over {prompts}", *columns, "steps clipped"], rows)
-
-
-def differences(found: dict, ks: list[int], name: str = "", prompts: str = "mazes"):
-    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes before."""
-    gaps = {other: found["maxrl"] - found[other] for other in found if other != "maxrl"}
-    columns = pass_columns(ks)
-    over_all = {other: seeds.mean(1).T for other, seeds in gaps.items()}
-    leads(f"{name}MaxRL minus, 95 % over seeds", columns, over_all)
-    each = {}
-    for other, seeds in gaps.items():
-        for seed, gap in enumerate(seeds):
-            each[f"{other}, seed {seed}"] = gap.T
-    title = f"{name}MaxRL minus, standard error over {prompts}"
-    summary(title, columns, each, "+", with_error)

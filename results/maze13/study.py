@@ -3,11 +3,19 @@ MaxRL and GRPO with a KL penalty with other numbers of rollouts."""
 
 import numpy as np
 
-from maxrl.analysis.table import coverage
-from results.lab.data import clock, means, paired, paper, runs, tested
+from results.lab.data import all_seeds, clock, paired, paper, runs
 from results.lab.figures import banded, gap_panel, panel, penalised, seed_curves, theirs
 from results.lab.intervals import side_by_side
-from results.lab.tables import equal, label_of, leads, pass_columns, searched, summary, table
+from results.lab.tables import (
+    differences,
+    equal,
+    label_of,
+    leads,
+    pass_columns,
+    searched,
+    summary,
+    table,
+)
 
 # A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
 SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
@@ -38,7 +46,6 @@ OWN = "maxrl"
 PAIRS = [
     (name, other) for name in (OWN, "rounds", "maxrl-kl.04") for other in ("grpo-kl.04", "grpo")
 ]
-MEASURED = {"solved": "prompts with a success", "completions/mean_length": "length"}
 
 
 def with_all_methods() -> dict[str, dict[int, list[dict]]]:
@@ -50,23 +57,14 @@ def with_all_methods() -> dict[str, dict[int, list[dict]]]:
     return paired(best, BEST)
 
 
-def measured(rows: list[dict]) -> dict[str, float]:
-    """What the table of the search has beside pass@k."""
-    return {said: means(rows, key, 50)[-1] for key, said in MEASURED.items()}
-
-
 def tables():
     """The search; then each method at its best rate, tested once."""
-    searched("maze13", SEARCHED, KS, STEPS, measured)
+    searched("maze13", SEARCHED, KS, STEPS)
     found = with_all_methods()
     seeds = list(found[OWN])
-    values = coverage(tested("maze13/test.json"), TESTED)
-    passed = {name: each.mean(1).T for name, each in values.items()}
+    passed = all_seeds("maze13", "test", TESTED)
     summary(f"seeds {seeds}, test, 95 %", pass_columns(TESTED), passed)
-    gaps = {}
-    for name, other in PAIRS:
-        gaps[f"{label_of(name)} minus {label_of(other)}"] = passed[name] - passed[other]
-    leads("test, paired by seed", pass_columns(TESTED), gaps)
+    leads("test, paired by seed", pass_columns(TESTED), differences(passed, PAIRS))
     gained = {label_of(name): passed[name] - passed["base"] for name in found}
     leads("test, minus before RL", pass_columns(TESTED), gained)
     for of in ("seconds", "rollouts"):
@@ -80,8 +78,7 @@ def tables():
         )
     for of in ("seconds", "rollouts"):
         equal(of, found, PAIRS, EVERY, KS)
-    each = [[name, *(side_by_side(values) for values in passed[name])] for name in passed]
-    table(["test, seed by seed", *pass_columns(TESTED)], each)
+    summary("test, seed by seed", pass_columns(TESTED), passed, cell=side_by_side)
     rollout_tables()
 
 
@@ -96,17 +93,16 @@ GAPS = {
 def gap_k() -> dict:
     """The differences in pass@k of the test against k."""
     ks = np.array([1, 2, 4, 8, 16, 32, 64])
-    found = coverage(tested("maze13/test.json"), ks)
-    passed = {name: values.mean(1) for name, values in found.items()}
+    passed = all_seeds("maze13", "test", ks)
     lines = []
     for (name, other), (said, style, beside) in GAPS.items():
-        line = banded(said, ks * beside, passed[name] - passed[other], bars=True)
+        line = banded(said, ks * beside, (passed[name] - passed[other]).T, bars=True)
         lines.append(line | style)
     return {
         "title": "MaxRL leads GRPO without a penalty from k = 2 on, with a penalty nowhere",
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
-        f"{len(passed[OWN])} seeds; points of one k stand side by side. KL: a penalty of .04. "
+        f"{len(passed[OWN].T)} seeds; points of one k stand side by side. KL: a penalty of .04. "
         "Guessing has .003, .028 and .20 at k = 1, 8 and 64",
         "panels": [gap_panel(ks, lines)],
     }
@@ -114,10 +110,10 @@ def gap_k() -> dict:
 
 def tested_rollouts() -> dict[str, np.ndarray]:
     """{arm: pass@k (ks, seeds)} on the test, those with 32 rollouts among them."""
-    found = coverage(tested("maze13/rollouts-test.json"), TESTED)
-    known = coverage(tested("maze13/test.json"), TESTED)
+    found = all_seeds("maze13", "rollouts-test", TESTED)
+    known = all_seeds("maze13", "test", TESTED)
     found |= {f"{name}-32": known[name] for name in (*SCALED, CONTROL)}
-    return {arm: values.mean(1)[:FEWER].T for arm, values in found.items()}
+    return {arm: values[:, :FEWER] for arm, values in found.items()}
 
 
 def arms_by_rollouts(name: str) -> list[str]:

@@ -4,7 +4,7 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
 import numpy as np
 
 from results.lab import figures
-from results.lab.data import by_seed, clock, evaluations, kept, paired, rows_of, runs
+from results.lab.data import by_seed, clock, evaluations, kept, minus, paired, rows_of, runs
 from results.lab.guessing import guessing, of_list
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product
@@ -159,14 +159,7 @@ def at_best() -> dict[str, dict[int, list[dict]]]:
 
 def passed(name: str = "test-.+", ks=TESTED) -> dict[str, dict[int, np.ndarray]]:
     """{method: {seed: pass@k, (ks,)}} on the test."""
-    found = by_seed("maze13_end", name, ks)
-    return {row: {seed: each.mean(0) for seed, each in some.items()} for row, some in found.items()}
-
-
-def minus(found: dict, own: str, other: str) -> np.ndarray:
-    """One method minus another, (ks, seeds), on the seeds that both have."""
-    mine, theirs = (np.array(list(each.values())) for each in paired(found, (own, other)).values())
-    return (mine - theirs).T
+    return by_seed("maze13_end", name, ks)
 
 
 def named_before(title: str, pairs, found: dict):

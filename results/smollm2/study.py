@@ -8,7 +8,7 @@ import numpy as np
 
 from maxrl.analysis.metrics import mean_and_se
 from maxrl.analysis.table import coverage, over_seeds
-from results.lab.data import evaluations, runs, tested
+from results.lab.data import from_bases, runs, tested
 from results.lab.figures import curve, few_problems, panel, seeds_said
 from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import product, recorded
@@ -32,8 +32,8 @@ SETS = {
     "hard": ("harder set", "hard/", (2, 3), 64),
     "few": ("32 problems", "few/", (4, 5), 32),
 }
-STEPS, EVERY = 60, 20  # of the runs on 32 problems
-EPOCH = 2  # steps of 16 prompts, in which each of 32 problems is seen once
+# Epochs between evaluations: in two steps of 16 prompts each of 32 problems is seen once.
+EVERY = 10
 # The last even step within the seconds of the 40 of rounds, and of rounds within those of the 40 of
 # GRPO, by the mean of their first 40. At a constant rate these 40 are the same.
 SHORTER = ("grpo-12", "maxrl-12", "rloo-14", "grpo-22", "grpo-18")
@@ -177,21 +177,14 @@ def differences_from_grpo() -> dict:
 def few_epochs() -> dict:
     """Validation over epochs of few problems, the paper's and ours."""
     found = runs("smollm2", "few/")
-    bases = coverage(tested("smollm2/few-bases.json"), (1, 8))["base"].mean(1)  # (seeds, ks)
-    epochs = np.arange(0, STEPS + 1, EVERY) / EPOCH
-    curves = {}
-    for place, k in enumerate((1, 8)):
-        curves[k] = {}
-        for method in ("maxrl", "grpo"):
-            passed_k = [evaluations(rows, k) for rows in found[method].values()]
-            curves[k][method] = epochs, np.concatenate([bases[:, [place]], passed_k], 1)
+    trained = {method: found[method] for method in ("maxrl", "grpo")}
     return few_problems(
         "Over 30 epochs of 32 problems little tells MaxRL and GRPO apart",
         "Ours: after ten supervised steps 60 of 16 prompts x 16 rollouts, 64 validation problems x "
         f"16 samples. Solid: ours, {seeds_said(2)}; dashed: the paper's, on 7,473 problems",
-        "paper: GSM8K, SmolLM2-360M",
-        "ours: 32 word problems, SmolLM2-135M (reduced scale)",
-        curves,
+        ("paper: GSM8K, SmolLM2-360M", "ours: 32 word problems, SmolLM2-135M (reduced scale)"),
+        {k: from_bases("smollm2", "few-bases", trained, k) for k in (1, 8)},
+        EVERY,
         "word problems up to 100",
     )
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from maxrl.analysis import table as measures
-from results.lab.data import by_seed, evaluations, read_json, runs
+from results.lab.data import all_seeds, by_seed, read_json
 from results.lab.figures import curve, panel
 from results.lab.guessing import guessing
 from results.lab.intervals import interval, side_by_side
-from results.lab.tables import label_of, leads, pass_columns, table
+from results.lab.tables import label_of, leads, pass_columns, searched, summary, table
 
 # So many batches of demonstrations of 13x13 after the 9x9 model. On seed 201 pass@1 was .0010 after
 # 12, .0045 after 30 (a guess has .003) and .017 after about 320.
@@ -22,60 +22,28 @@ GUESSED = "13x13 mazes"
 KEPT_STEPS = 20
 
 
-def searched_arms():
-    """Every arm of the first seed on validation mazes."""
-    rows = []
-    for arm, seeds in sorted(runs("tail", steps=STEPS).items()):
-        if SEARCHED not in seeds or "-lr" not in arm:
-            continue
-        last = [f"{evaluations(seeds[SEARCHED], k)[-1]:.3f}" for k in KS]
-        row = seeds[SEARCHED][-1]
-        best = [f"{row[key]:.3f}" if key in row else "" for key in ("eval/best@1", "eval/best@8")]
-        rows.append(
-            [arm.removeprefix("b30-n32-"), *last, *best, f"{row['completions/mean_length']:.0f}"]
-        )
-    columns = ["pass@1", "pass@8", "best@1", "best@8", "length"]
-    table([f"search, seed {SEARCHED}, validation", *columns], rows)
-
-
-def found(where: str, measure=measures.coverage) -> dict:
-    """{row: (seeds, ks)}: means over the mazes of a test, of the seeds that were tested."""
-    each = by_seed("tail", f"test-{where}", TESTED, measure)
-    return {
-        name: np.array([values.mean(0) for values in seeds.values()])
-        for name, seeds in each.items()
-    }
+def pass_and_best(results: dict, ks) -> dict[str, np.ndarray]:
+    """pass@k and then best@k of every maze, (seeds, mazes, 2 ks)."""
+    passed, best = measures.coverage(results, ks), measures.best(results, ks)
+    return {row: np.concatenate([passed[row], best[row]], axis=2) for row in passed}
 
 
 def comparison(where: str):
     """Levels with guesses, and TailRL minus each."""
-    passed = found(where)
-    best = found(where, measures.best)
-    if not passed:
-        return
+    found = all_seeds("tail", f"test-{where}", TESTED, pass_and_best)
     batches, rollouts = where.removeprefix("b").split("-n")
-    title = f"base of {batches} batches, {rollouts} rollouts, test, {len(passed['base'])} seeds"
+    title = f"base of {batches} batches, {rollouts} rollouts, test, {len(found['base'][0])} seeds"
     columns = [*pass_columns(TESTED), *(f"best@{k}" for k in TESTED)]
-    rows = []
-    for name in passed:
-        both = np.concatenate([passed[name], best[name]], axis=1)  # (seeds, columns)
-        rows.append([label_of(name), *map(interval, both.T)])
+    rows = [[label_of(name), *map(interval, values)] for name, values in found.items()]
     rows.append(["guessing", *(f"{value:.3f}" for value in guessing(GUESSED, TESTED)), "", "", ""])
     walks = [walk["best"] for walk in read_json("tail/walks.json")["walks"]]
     rows.append(["fixed walks", "0", "0", "0", f"{walks[0]:.3f}", f"{walks[7]:.3f}", ""])
     table([title, *columns], rows)
-    rows = []
-    for name in passed:
-        each = passed[name][:, 0], passed[name][:, 1], best[name][:, 1]
-        rows.append([label_of(name), *map(side_by_side, each)])
-    table(
-        [f"seed by seed, {batches} batches, {rollouts} rollouts", *pass_columns(KS), "best@8"], rows
-    )
-    gaps = {}
-    for name in passed:
-        if name != "tailrl":
-            apart = [one["tailrl"] - one[name] for one in (passed, best)]
-            gaps[label_of(name)] = np.concatenate(apart, axis=1).T[[0, 1, 3, 4]]
+    each = {label_of(name): values[[0, 1, 4]] for name, values in found.items()}
+    title = f"seed by seed, {batches} batches, {rollouts} rollouts"
+    summary(title, [*pass_columns(KS), "best@8"], each, cell=side_by_side)
+    own = found.pop("tailrl")
+    gaps = {label_of(name): (own - values)[[0, 1, 3, 4]] for name, values in found.items()}
     leads("TailRL minus, 95 % over seeds", [*pass_columns(KS), "best@1", "best@8"], gaps)
 
 
@@ -89,11 +57,9 @@ def after_before() -> dict:
                 each = by_seed("tail", f"test-b{batches}-n{rollouts}", [k], measure)
                 for method, seeds in each.items():
                     for seed, values in seeds.items():
-                        before = each["base"][seed].mean()
-                        points.setdefault(method, []).append((before, values.mean()))
-            base = points.pop("base", [])
-            if not base:
-                continue
+                        before = each["base"][seed][0]
+                        points.setdefault(method, []).append((before, values[0]))
+            base = points.pop("base")
             lines = [
                 curve(method, *zip(*sorted(found)), points=True) for method, found in points.items()
             ]
@@ -106,7 +72,8 @@ def after_before() -> dict:
                 levels = {"levels": {f"{eight:.3f}": "eight fixed walks, blind to the maze"}}
             panels.append(panel(title, f"{name} of the base", f"{name} after RL", lines, **levels))
     return {
-        "title": TITLE,
+        "title": "With partial credit most runs end in shortcuts; with verdicts all solve a little "
+        "more",
         "caption": f"13x13 mazes, .3M parameters (reduced scale), {STEPS} steps of 16 prompts; a "
         "point is a seed from a base of 12 or 30 batches, 512 test mazes x 64; on the line: as the "
         "base was. Guessing has pass@1 .003",
@@ -116,10 +83,10 @@ def after_before() -> dict:
 
 def tables():
     """The search, then every comparison that was tested."""
-    searched_arms()
+    more = ("eval/best@1", "eval/best@8", "completions/mean_length")
+    searched("tail", SEARCHED, KS, STEPS, more)
     for where in WHERE:
         comparison(where)
 
 
-TITLE = "With partial credit most runs end in shortcuts; with verdicts all solve a little more"
 FIGURES = {"after_before": after_before}

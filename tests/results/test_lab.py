@@ -90,7 +90,7 @@ def test_a_study_from_its_runs_to_its_table(toy, monkeypatch):
     assert [row["name"] for row in test["checkpoints"]] == ["base", "maxrl"]
     assert list(data.kept("toy", "tests")) == ["test-seed0.json"]
     (base,) = data.by_seed("toy", "test", [1])["base"].items()
-    assert base[0] == 0 and base[1].shape == (4, 1)
+    assert base[0] == 0 and base[1].shape == (1,)
     # What was kept gives the study's own words back.
     study = lab.load("toy")
     for found, named in (
@@ -219,7 +219,7 @@ def test_pairs_are_made_by_seed():
     found = {"own": {1: [0.5], 2: [0.7], 4: [1.0]}, "other": {2: [0.1], 3: [0.0], 1: [0.2]}}
     pairs = data.paired(found, ("own", "other"))
     assert pairs == {"own": {1: [0.5], 2: [0.7]}, "other": {1: [0.2], 2: [0.1]}}
-    assert maze13_end.minus(found, "own", "other").round(9).tolist() == [[0.3, 0.6]]
+    assert data.minus(found, "own", "other").round(9).tolist() == [[0.3, 0.6]]
 
 
 def test_the_best_saved_step_by_validation(monkeypatch):

@@ -12,16 +12,14 @@ SHOWN = (2, 8, 32, 128, 512, 2048)
 ROLLOUTS = [2**i for i in range(1, 12)]
 # A row's name: what it is called, the estimator and its options, which are lowered to N.
 METHODS = {
-    "reinforce": ("REINFORCE, no baseline", "reinforce", {}),
-    "reinforce_mean": ("REINFORCE, mean as baseline; Dr. GRPO", "reinforce_mean", {}),
-    "rloo": ("RLOO", "rloo", {}),
+    # REINFORCE with and without a baseline has the same weight, and so has Dr. GRPO.
+    "rloo": ("RLOO, REINFORCE", "rloo", {}),
     "grpo": ("GRPO", "grpo", {}),
     "pkpo-8": ("PKPO, k = 8", "pkpo", {"k": 8}),
     "maxrl_order-4": ("MaxRL, order 4", "maxrl_order", {"order": 4}),
     "maxrl": ("MaxRL, Algorithm 1", "maxrl", {}),
-    "maxrl_success": ("MaxRL, Eq. (9)", "maxrl_success", {}),
-    "maxrl_centered": ("MaxRL, Eq. (10)", "maxrl_centered", {}),
-    "maxrl_rare": ("MaxRL, rare side", "maxrl_rare", {}),
+    # As Eq. (10) and the rare side.
+    "maxrl_success": ("MaxRL, Eqs. (9) and (10), rare side", "maxrl_success", {}),
 }
 
 

@@ -5,12 +5,12 @@ import numpy as np
 from maxrl.analysis.metrics import half_width, mean_and_se
 
 
-def interval(values, sign: str = "", digits: int = 3) -> str:
+def interval(values, sign: str = "") -> str:
     """Mean over seeds and the half-width of its t interval, of values (seeds,); of one seed its
     value."""
     values = np.asarray(values, float)
-    mean = f"{values.mean():{sign}.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.{digits}f}"
+    mean = f"{values.mean():{sign}.3f}"
+    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.3f}"
 
 
 def side_by_side(values, sign: str = "") -> str:

@@ -76,7 +76,6 @@ def tables():
             [f"{of} of all steps, seed by seed", ""],
             [[name, " / ".join(f"{at:,.0f}" for at in ends)] for name, ends in used.items()],
         )
-    for of in ("seconds", "rollouts"):
         equal(of, found, PAIRS, EVERY, KS)
     summary("test, seed by seed", pass_columns(TESTED), passed, cell=side_by_side)
     rollout_tables()

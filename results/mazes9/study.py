@@ -4,8 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from maxrl.analysis.table import coverage
-from results.lab.data import evaluations, kept, means, paired, paper, runs
+from results.lab.data import all_seeds, by_seed, evaluations, means, paired, paper, runs
 from results.lab.figures import (
     banded,
     guess_curve,
@@ -37,7 +36,6 @@ STEPS, BLOCK = 1000, 100
 KS = (1, 8, 64)
 # In 64 tries a model that gives one answer a maze solves hardly more than at the first one.
 ONE_ANSWER = 0.01
-EQUAL = ("rollouts", "seconds")
 # Twenty steps from each of these steps of seed 10 were timed on a quiet machine.
 TIMED = (0, 300, 600, 900)
 GUESSED = "9x9 mazes of ten seeds"
@@ -64,57 +62,37 @@ def step_seconds(base: str) -> dict[str, list[float]]:
     return {arm: [found[f"{arm}-from{step}"][10][0]["seconds"] for step in TIMED] for arm in ARMS}
 
 
-def spent(base: str, arm: str, rows: list[dict], what: str) -> np.ndarray:
-    """Steps, rollouts or seconds after each block of steps of a run."""
+def spent(base: str, arm: str, what: str) -> np.ndarray:
+    """Steps or seconds after each block of steps of an arm's runs."""
     ends = np.arange(BLOCK, STEPS + 1, BLOCK)
-    if what == "rollouts":
-        return BLOCK * means(rows, what, BLOCK).cumsum()
     if what == "seconds":
         return BLOCK * np.interp(ends - BLOCK / 2, TIMED, step_seconds(base)[arm]).cumsum()
     return ends
 
 
-def same(base: str, names: tuple[str, str], seed: int, what: str) -> list[tuple[str, int]]:
-    """(arm, step) of the checkpoints of a pair that are equal in steps, rollouts or seconds.
+def same(base: str, names: tuple[str, str], what: str) -> list[tuple[str, int]]:
+    """(arm, step) of the checkpoints of a pair that are equal in steps or seconds.
 
     They are the last one of the arm that has used less, and of the other one the last of which this
     is still so.
     """
-    used = [spent(base, arm, finished(base)[arm][seed], what) for arm in names]
+    used = [spent(base, arm, what) for arm in names]
     most = min(each[-1] for each in used)
     return [(arm, BLOCK * int((each <= most).sum())) for arm, each in zip(names, used)]
 
 
 @cache
-def test_rates(ks: tuple = KS) -> dict[str, dict[str, np.ndarray]]:
-    """{test: {row: pass@k (ks, seeds)}} of all tests."""
-    return {
-        name.removesuffix(".json"): {
-            row: values.mean(1).T for row, values in coverage(test, ks).items()
-        }
-        for name, test in kept(STUDY, "tests").items()
-    }
-
-
-def tested_arm(base: str, arm: str, ks: tuple = KS) -> np.ndarray:
-    """pass@k (ks, seeds) of an arm after its last step."""
-    found = test_rates(ks)
-    return np.hstack([found[f"{base}{seed}-test"][arm] for seed in finished(base)["maxrl"]])
-
-
 def gaps(base: str, what: str) -> dict[str, np.ndarray]:
-    """{pair: differences (ks, seeds)} at equal steps, rollouts or seconds."""
+    """{pair: differences (ks, seeds)} at equal steps or seconds."""
+    last, earlier = (by_seed(STUDY, f"{base}-{kind}", KS) for kind in ("test", "equal"))
     found = {}
     for names in PAIRS:
-        values = []
-        for seed in finished(base)["maxrl"]:
-            tests = [test_rates()[f"{base}{seed}-{kind}"] for kind in ("test", "equal")]
-            ours, other = (
-                tests[0][arm] if step == STEPS else tests[1][f"{arm}@{step}"]
-                for arm, step in same(base, names, seed, what)
-            )
-            values.append(ours - other)
-        found[" minus ".join(map(label_of, names))] = np.hstack(values)
+        ours, other = (
+            last[arm] if step == STEPS else earlier[f"{arm}@{step}"]
+            for arm, step in same(base, names, what)
+        )
+        values = [ours[seed] - other[seed] for seed in finished(base)["maxrl"]]
+        found[" minus ".join(map(label_of, names))] = np.transpose(values)
     return found
 
 
@@ -125,18 +103,16 @@ def collapsed(rows: list[dict]) -> bool:
 
 
 def arm_levels(base: str):
-    """What each arm reaches, how many of its runs collapse, and how long its walks are."""
+    """What each arm reaches, and how many of its runs collapse."""
     lines = []
+    tested = all_seeds(STUDY, f"{base}-test", KS)
     for arm in ("base", *ARMS):
-        found = tested_arm(base, arm)
+        found = tested[arm]
         some = finished(base)[arm].values() if arm != "base" else []
-        lengths = [means(rows, "completions/mean_length", BLOCK) for rows in some]
-        last = interval([each[-1] for each in lengths], digits=1) if some else ""
-        longest = f"{np.max(lengths):.0f}" if some else ""
         count = f"{sum(map(collapsed, some))} of {len(some)}" if some else ""
         one = f"{sum(found[-1] - found[0] < ONE_ANSWER)} of {len(found[0])}"
-        lines.append([label_of(arm), *map(interval, found), count, one, last, longest])
-    ends = ["collapsed", "one answer a maze", "tokens, last 100 steps", "in the longest 100"]
+        lines.append([label_of(arm), *map(interval, found), count, one])
+    ends = ["collapsed", "one answer a maze"]
     seeds = len(finished(base)["maxrl"])
     table([f"{base} base, {seeds} seeds", *pass_columns(KS), *ends], lines)
 
@@ -154,7 +130,7 @@ def validated(title: str, found: dict, ks=(1, 8)):
 def three_seeds():
     """Both optimizers and the other estimators from strong bases, tested once."""
     ks = (1, 8, 16)
-    found = test_rates(ks)["muon-test"]
+    found = all_seeds(STUDY, "muon-test", ks)
     summary("strong bases, test, 95 % over seeds", pass_columns(ks), found)
     rows = {}
     for arm, (adamw, muon) in OPTIMIZED.items():
@@ -173,7 +149,7 @@ def three_seeds():
 def tables():
     for base in BASES:
         arm_levels(base)
-        for what in ("steps", *EQUAL):
+        for what in ("steps", "seconds"):
             leads(f"{base} base, equal {what}, paired by seed", pass_columns(KS), gaps(base, what))
     validated("500 steps from weak bases, validation", runs(STUDY, "penalty/", steps=500))
     three_seeds()
@@ -213,7 +189,8 @@ def covered() -> dict:
     axes = {"xscale": "log", "xticks": [1, 4, 16, 64]}
     for base, stop in BASES.items():
         lines = [guess_curve(GUESSED, ks)]
-        lines += [banded(arm, ks, tested_arm(base, arm, ks).T) for arm in ("base", "grpo", "maxrl")]
+        found = all_seeds(STUDY, f"{base}-test", ks)
+        lines += [banded(arm, ks, found[arm].T) for arm in ("base", "grpo", "maxrl")]
         title = f"{base} bases: pass@1 {stop} before RL"
         panels.append(panel(title, "k, samples", "pass@k, 9x9 test mazes", lines, **axes))
     return {

@@ -27,7 +27,7 @@ MEANS = (0.02, 0.1, 0.3, 0.6)
 
 def base_rates() -> torch.Tensor:
     """The pass rates of the base (512,)."""
-    test = tested("mazes9/strong10-test.json")
+    test = tested("mazes9/strong-test-seed10.json")
     counts = {row["name"]: row["counts"] for row in test["checkpoints"]}["base"]
     return (torch.tensor(counts).double() + 0.5) / (test["samples"] + 1)
 

@@ -257,7 +257,7 @@ def test_the_rates_are_those_of_the_search():
 def test_the_interval():
     """A hand-computed case, and the quantiles of a printed table."""
     values = np.array([0.0, 2.0])  # mean 1, standard error 1
-    assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
+    assert intervals.interval(values) == "1.000 ± 12.706"
     assert intervals.interval(values[:1]) == "0.000"
     tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
     assert {count: round(t_quantile(count), 3) for count in tabled} == tabled

@@ -83,12 +83,8 @@ def chosen(study: str, args) -> dict[str, list[str]]:
     runs = runs_of(study)
     if args.stage and args.stage not in runs:
         raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(runs)}")
-    every: dict[str, list[str]] = {}
-    found = {}
-    for stage, some in runs.items():
-        every |= some
-        if args.stage in ("", stage):
-            found |= some
+    every = {name: words for some in runs.values() for name, words in some.items()}
+    found = runs[args.stage] if args.stage else every
     found = {name: found[name] for name in with_text(found, args)}
     return with_bases(found, every, f"runs/{study}")
 

@@ -52,9 +52,12 @@ def named(model: str) -> str:
     return f"{label_of(model)} steps" if "-" in model else label_of(model)
 
 
+def ks_of(where: str) -> list[int]:
+    return [k for k in (1, 8, 16, 64) if k <= SETS[where][3]]
+
+
 def pass_and_votes(where: str) -> list[str]:
-    samples = SETS[where][3]
-    return [*pass_columns(k for k in (1, 8, 16, 64) if k <= samples), f"majority of {samples}"]
+    return [*pass_columns(ks_of(where)), f"majority of {SETS[where][3]}"]
 
 
 def right(where: str) -> dict[tuple[int, str], np.ndarray]:
@@ -63,9 +66,7 @@ def right(where: str) -> dict[tuple[int, str], np.ndarray]:
     for seed in SETS[where][2]:
         test = tested(f"smollm2/{where}{seed}.json")
         votes = over_seeds(test, lambda row: row["majority"])
-        for model, values in coverage(
-            test, [k for k in (1, 8, 16, 64) if k <= test["samples"]]
-        ).items():
+        for model, values in coverage(test, ks_of(where)).items():
             found[seed, model] = np.vstack([values[0].T, votes[model]])
     return found
 
@@ -98,19 +99,25 @@ def over_problems(where: str):
     summary("paired over problems", pass_and_votes(where), gaps, "+", with_error)
 
 
+def run_by_run(where: str, own: str, other: str) -> np.ndarray:
+    """A model minus another in pass@k, (ks, seeds that have the one)."""
+    found = right(where)
+    gaps = [
+        (values - found[seed, other]).mean(1)
+        for (seed, model), values in found.items()
+        if model == own
+    ]
+    return np.transpose(gaps)[:-1]
+
+
 def over_runs():
     """Rounds and GRPO over the seeds of the first set, Algorithm 1 minus GRPO over both sets."""
-    first, gaps = right("seed"), {}
-    for model, other in (("rounds", "grpo"), ("rounds", "base"), ("grpo", "base")):
-        gap = [(first[seed, model] - first[seed, other]).mean(1) for seed in SETS["seed"][2]]
-        gaps[f"{label_of(model)} minus {label_of(other)}"] = np.transpose(gap)[:-1]
-    leads("first set, 95 % over seeds", pass_and_votes("seed")[:-1], gaps)
-    gap = []
-    for found in (first, right("hard")):
-        seeds = [seed for seed, model in found if model == "maxrl"]
-        gap += [(found[seed, "maxrl"] - found[seed, "grpo"]).mean(1) for seed in seeds]
-    title = "both sets, after 40 steps, 95 % over runs"
-    leads(title, pass_and_votes("seed")[:-1], {"MaxRL minus GRPO": np.transpose(gap)[:-1]})
+    columns, gaps = pass_columns(ks_of("seed")), {}
+    for own, other in (("rounds", "grpo"), ("rounds", "base"), ("grpo", "base")):
+        gaps[f"{label_of(own)} minus {label_of(other)}"] = run_by_run("seed", own, other)
+    leads("first set, 95 % over seeds", columns, gaps)
+    both = np.hstack([run_by_run(where, "maxrl", "grpo") for where in ("seed", "hard")])
+    leads("both sets, after 40 steps, 95 % over runs", columns, {"MaxRL minus GRPO": both})
 
 
 def costs():

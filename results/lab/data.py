@@ -24,7 +24,7 @@ def kept(study: str, what: str) -> dict[str, dict]:
 
 def paper(number: int) -> dict:
     """{panel: {method: (x, y)}} of a figure of the paper; percent become fractions."""
-    figure = read_json(f"paper/figure{number:02}.json")
+    figure = read_json("paper/numbers.json")[f"figure{number:02}"]
     scale = 0.01 if figure["units"] == "percent" else 1
     panels = {}
     for key, points in figure["series"].items():

@@ -6,7 +6,7 @@
     test      evaluate their last checkpoints, each file once, into runs/STUDY
     keep      put what stays of them into results/STUDY: runs.json and tests.json
     tables    print the tables, and write results/STUDY/tables.md
-    figures   draw its figures again, into results/STUDY/figures
+    figures   draw its figures again, into results/STUDY/figures and figures.json
 
 STUDY is a folder of results/ with a study.py, `comparison` (MaxRL minus GRPO in all of them), or
 `all`. With --dry-run runs and test print their commands.
@@ -26,8 +26,8 @@ from maxrl.analysis import plots
 from maxrl.run import grid
 from maxrl.system.errors import UsageError, escape_output
 from maxrl.system.files import write_text
-from results.lab.data import RESULTS
-from results.lab.figures import write
+from results.lab.data import RESULTS, kept
+from results.lab.figures import draw_all
 from results.lab.keep import STEPS, keep
 from results.lab.runs import in_order, recorded, with_bases
 
@@ -129,10 +129,9 @@ def show(study: str, args):
         print(text)
     figures = getattr(module, "FIGURES", {})
     if args.what == "figures":
-        folder = (args.out or RESULTS) / study / "figures"
-        for name in with_text(figures, args):
-            folder.mkdir(parents=True, exist_ok=True)
-            write(name, figures[name](), folder, not args.numbers)
+        chosen_ones = {name: figures[name] for name in with_text(figures, args)}
+        known = {} if args.out else kept(study, "figures")
+        draw_all(chosen_ones, (args.out or RESULTS) / study, known, not args.numbers)
 
 
 def main(arguments: list[str]) -> int:

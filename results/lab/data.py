@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.analysis import table
+from maxrl.system.files import write_text
 
 RESULTS = Path(__file__).parents[1]
 
@@ -20,6 +21,18 @@ def kept(study: str, what: str) -> dict[str, dict]:
     """{name: kept run or test} of STUDY/runs.json or STUDY/tests.json."""
     file = f"{study}/{what}.json"
     return read_json(file)[what] if (RESULTS / file).exists() else {}
+
+
+def write_entries(study: Path, what: str, entries: dict, made_by: str):
+    """WHAT.json in the folder of a study, a line an entry, so that those kept before stay as they
+    are."""
+    lines = []
+    for name, entry in sorted(entries.items()):
+        lines.append(f'"{name}": {json.dumps(entry, allow_nan=False, separators=(",", ":"))}')
+    command = f'"command": "python -m results.lab {study.name} {made_by}"'
+    if lines:
+        text = f'{{{command},\n"{what}": {{\n' + ",\n".join(lines) + "}}\n"
+        write_text(study / f"{what}.json", text)
 
 
 def paper(number: int) -> dict:

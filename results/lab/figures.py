@@ -7,8 +7,7 @@ import numpy as np
 
 from maxrl.analysis import plots
 from maxrl.analysis.metrics import half_width
-from maxrl.system.files import write_text
-from results.lab.data import paper
+from results.lab.data import paper, write_entries
 from results.lab.guessing import guessing
 
 # Settings of a panel that are not those of matplotlib's axes.
@@ -127,13 +126,17 @@ def plain(numbers: dict) -> dict:
     return json.loads(text, parse_float=lambda digits: float(f"{float(digits):.5g}"))
 
 
-def write(name: str, numbers: dict, folder: Path, pictures: bool):
-    """Write NAME.json, and NAME.png if there are to be pictures."""
-    numbers = plain(numbers)
-    write_text(folder / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
-    if pictures:
-        picture(numbers, folder / f"{name}.png")
-    print(f"{name}: {numbers['title']}")
+def draw_all(figures: dict, study: Path, known: dict, pictures: bool):
+    """Write the numbers of {name: figure()} into the study's figures.json, beside those known, and
+    figures/NAME.png if there are to be pictures."""
+    made = {}
+    (study / "figures").mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        made[name] = plain(figure())
+        if pictures:
+            picture(made[name], study / "figures" / f"{name}.png")
+        print(f"{name}: {made[name]['title']}")
+    write_entries(study, "figures", known | made, "figures")
 
 
 def draw_line(ax, one: dict):

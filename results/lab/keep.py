@@ -12,7 +12,7 @@ from pathlib import Path
 
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import json_lines
-from results.lab.data import RESULTS
+from results.lab.data import RESULTS, write_entries
 from results.lab.data import kept as kept_before
 
 STEPS = 5
@@ -122,15 +122,6 @@ def ended(run: Path) -> bool:
     return bool(reached) or rows[-1]["step"] + 1 == config["steps"]
 
 
-def write_entries(study: str, what: str, entries: dict):
-    """STUDY/WHAT.json, a line an entry, so that those kept before stay as they are."""
-    lines = [f'"{name}": {json.dumps(entries[name], separators=(",", ":"))}' for name in entries]
-    command = f'"command": "python -m results.lab {study} keep"'
-    if lines:
-        text = f'{{{command},\n"{what}": {{\n' + ",\n".join(lines) + "}}\n"
-        (RESULTS / study / f"{what}.json").write_text(text)
-
-
 def keep(study: str, stages: dict, named: dict, size: int):
     """Keep the runs that have ended, a row for each `size` steps, beside those kept before, and the
     tests."""
@@ -145,5 +136,5 @@ def keep(study: str, stages: dict, named: dict, size: int):
     for name in named:
         if (folder / name).exists():
             tests[name] = kept_test(folder / name)
-    write_entries(study, "runs", dict(sorted(runs.items())))
-    write_entries(study, "tests", dict(sorted(tests.items())))
+    write_entries(RESULTS / study, "runs", runs, "keep")
+    write_entries(RESULTS / study, "tests", tests, "keep")

@@ -11,11 +11,17 @@ import pytest
 
 from maxrl.system.files import read_json
 from results.lab import __main__ as lab
+from results.lab.data import kept
 from results.lab.runs import options
 from tests import ROOT
 
 RESULTS = ROOT / "results"
-FIGURES = sorted(RESULTS.glob("*/figures/*.json"))
+# {study/figures/name.png: its numbers}.
+FIGURES = {
+    f"{study}/figures/{name}.png": numbers
+    for study in lab.STUDIES
+    for name, numbers in kept(study, "figures").items()
+}
 # Studies with tables, and the pages that show parts of them.
 PAGES = {
     study: [RESULTS / study / "README.md"]
@@ -82,11 +88,9 @@ def test_the_whole_comparison_is_shown():
 @pytest.mark.parametrize("study", [name for name in lab.STUDIES if name != "comparison"])
 def test_the_runs_of_a_study(study):
     """Every kept run is one that the study names, with the options that it was recorded with."""
-    file = RESULTS / study / "runs.json"
-    kept = read_json(file)["runs"] if file.exists() else {}
     stages = lab.runs_of(study)
     named = {name: words for stage in stages.values() for name, words in stage.items()}
-    for name, run in kept.items():
+    for name, run in kept(study, "runs").items():
         assert recorded(run["command"]) == settings(named[name]), name
 
 
@@ -117,7 +121,7 @@ def test_one_name_one_meaning():
 def test_every_file_names_its_command():
     """Runs and tests, each of them too; the paper's and pictures have their own source."""
     for file in RESULTS.rglob("*.json"):
-        if not {"paper", "figures", "speed"} & set(file.parts):
+        if not {"paper", "speed"} & set(file.parts):
             whole = read_json(file)
             entries = [*whole.get("runs", {}).values(), *whole.get("tests", {}).values()]
             for entry in (whole, *entries):
@@ -127,10 +131,9 @@ def test_every_file_names_its_command():
 def test_a_figure_fits_on_a_page():
     """At most 1,100 pixels tall, as wide as a page; title and caption are there."""
     image = pytest.importorskip("PIL.Image")
-    for file in FIGURES:
-        width, height = image.open(file.with_suffix(".png")).size
+    for file, numbers in FIGURES.items():
+        width, height = image.open(RESULTS / file).size
         assert width == 1290 and height <= 1100, file
-        numbers = read_json(file)
         assert numbers["title"] and numbers["caption"], file
 
 
@@ -138,10 +141,11 @@ def test_the_figures_are_redrawn_from_files(tmp_path):
     """Without training, every number and every word is the same."""
     lab.main(["all", "figures", "--numbers", "--out", str(tmp_path)])
     made = {file.relative_to(tmp_path): file.read_text() for file in tmp_path.rglob("*.json")}
-    kept = {file.relative_to(RESULTS): file.read_text() for file in FIGURES}
-    assert made == kept, "what they show has changed: make figures"
-    pictures = {file.relative_to(RESULTS) for file in RESULTS.glob("*/figures/*.png")}
-    assert pictures == {name.with_suffix(".png") for name in made}
+    files = RESULTS.glob("*/figures.json")
+    known = {file.relative_to(RESULTS): file.read_text() for file in files}
+    assert made == known, "what they show has changed: make figures"
+    pictures = {file.relative_to(RESULTS).as_posix() for file in RESULTS.glob("*/figures/*.png")}
+    assert pictures == set(FIGURES)
 
 
 def test_a_figure_is_drawn(tmp_path):
@@ -154,15 +158,15 @@ def test_a_figure_is_drawn(tmp_path):
 def test_every_figure_is_on_a_page():
     pages = "".join(file.read_text() for file in RESULTS.rglob("README.md"))
     for file in FIGURES:
-        assert f"figures/{file.stem}.png)" in pages, file
+        assert f"{file.partition('/')[2]})" in pages, file
 
 
 def test_paper_and_ours_are_never_confused():
     """Lines of the paper are in panels that say so, and a reduced scale of ours is said."""
-    for file in FIGURES:
-        for panel in read_json(file)["panels"]:
+    for file, numbers in FIGURES.items():
+        for panel in numbers["panels"]:
             title = panel["title"]
             if any(line.get("paper") for line in panel["lines"]):
-                assert "paper" in title, (file.name, title)
+                assert "paper" in title, (file, title)
             if title.startswith("ours"):
-                assert "reduced scale" in title or "full size" in title, (file.name, title)
+                assert "reduced scale" in title or "full size" in title, (file, title)

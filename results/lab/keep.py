@@ -12,8 +12,7 @@ from pathlib import Path
 
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import json_lines
-from results.lab.data import RESULTS, write_entries
-from results.lab.data import kept as kept_before
+from results.lab.data import RESULTS, kept, write_entries
 
 STEPS = 5
 KEPT = (
@@ -126,7 +125,7 @@ def keep(study: str, stages: dict, named: dict, size: int):
     """Keep the runs that have ended, a row for each `size` steps, beside those kept before, and the
     tests."""
     folder = Path("runs", study)
-    runs, tests = kept_before(study, "runs"), kept_before(study, "tests")
+    runs, tests = kept(study, "runs"), kept(study, "tests")
     for name in (name for stage in stages.values() for name in stage):
         if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
             run = kept_run(folder / name, size)

@@ -64,9 +64,8 @@ def tables():
     seeds = list(found[OWN])
     passed = all_seeds("maze13", "test", TESTED)
     summary(f"seeds {seeds}, test, 95 %", pass_columns(TESTED), passed)
-    leads("test, paired by seed", pass_columns(TESTED), differences(passed, PAIRS))
-    gained = {label_of(name): passed[name] - passed["base"] for name in found}
-    leads("test, minus before RL", pass_columns(TESTED), gained)
+    pairs = [*PAIRS, *((name, "base") for name in BEST)]
+    leads("test, paired by seed", pass_columns(TESTED), differences(passed, pairs))
     for of in ("seconds", "rollouts"):
         used = {
             name: [clock(rows, EVERY, of)[-1] for rows in each.values()]

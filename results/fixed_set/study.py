@@ -7,7 +7,7 @@ five epochs before, on the fixed mazes themselves.
 from results.lab.data import all_seeds, from_bases, paired, runs
 from results.lab.figures import few_problems, seeds_said
 from results.lab.intervals import side_by_side
-from results.lab.tables import METHODS, differences, leads, pass_columns, summary, table
+from results.lab.tables import METHODS, differences, label_of, leads, pass_columns, summary, table
 
 EVERY = 5  # epochs between evaluations
 TESTED = (1, 8, 64, 256)
@@ -24,7 +24,7 @@ def tables():
     for method, curves in validation(1).items():
         for seed, ones in enumerate(curves):
             cells = [f"{ones.max():.3f}", EVERY * ones.argmax(), f"{ones[-1]:.3f}"]
-            rows.append([f"seed {seed} {METHODS[method]}", *cells])
+            rows.append([f"seed {seed} {label_of(method)}", *cells])
     table(["run", "best pass@1, validation", "epoch", "last"], rows)
     passed = all_seeds("fixed_set", "test", TESTED)
     columns = pass_columns(TESTED)

@@ -8,8 +8,8 @@
     tables    print the tables, and write results/STUDY/tables.md
     figures   draw its figures again, into results/STUDY/figures and figures.json
 
-STUDY is a folder of results/ with a study.py, `comparison` (MaxRL minus GRPO in all of them), or
-`all`. With --dry-run runs and test print their commands.
+STUDY is a folder of results/ with a study.py, of which `comparison` has MaxRL minus GRPO in all of
+them, or `all`. With --dry-run runs and test print their commands.
 """
 
 import argparse
@@ -32,14 +32,12 @@ from results.lab.keep import STEPS, keep
 from results.lab.runs import in_order, recorded, with_bases
 
 ONE_CORE = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
-STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/study.py"))] + ["comparison"]
+STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/study.py"))]
 
 
 def load(study: str):
     """The module of a study."""
-    return importlib.import_module(
-        "results.comparison" if study == "comparison" else f"results.{study}.study"
-    )
+    return importlib.import_module(f"results.{study}.study")
 
 
 def runs_of(study: str) -> dict[str, dict[str, list[str]]]:
@@ -54,7 +52,7 @@ def tests_of(study: str) -> dict[str, list[str]]:
 
 def page(study: str) -> Path:
     """Where the tables of a study are written."""
-    return Path(load(study).__file__).with_name("tables.md")
+    return RESULTS / study / "tables.md"
 
 
 def tables_of(study: str) -> str:

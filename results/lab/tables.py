@@ -6,7 +6,7 @@ from maxrl.analysis.plots import look
 from results.lab.data import at_clocks, clock, paired, runs
 from results.lab.intervals import ahead, holm, interval, p_value
 
-METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
+METHODS = ("maxrl", "grpo", "rloo")
 
 
 def label_of(name: str) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from results.lab.data import kept
 from results.lab.intervals import interval
-from results.lab.tables import METHODS, table
+from results.lab.tables import METHODS, label_of, table
 
-RULES = [*METHODS][::-1]
+RULES = METHODS[::-1]
 SEEDS = range(5)
 PRINTED = re.compile(r"step (\d+): pass rate ([\d.]+), (\d+) of 100 sums solved")
 TESTS = {"results.json": ["results/minimal/study.py"]}
@@ -36,11 +36,11 @@ def tables():
         for method in RULES:
             last = runs[method][:, -1, column] / scale
             cells = [f"{value:.{digits}f}" for value in last]
-            rows.append([f"{METHODS[method]}, {what}", *cells, interval(last)])
+            rows.append([f"{label_of(method)}, {what}", *cells, interval(last)])
     for other in ("grpo", "rloo"):
         lead = runs["maxrl"][:, -1, 1] - runs[other][:, -1, 1]
         cells = [f"{value:+.3f}" for value in lead]
-        rows.append([f"MaxRL minus {METHODS[other]}, pass rate", *cells, interval(lead)])
+        rows.append([f"MaxRL minus {label_of(other)}, pass rate", *cells, interval(lead)])
     seeds = [f"seed {seed}" for seed in SEEDS]
     table(["after 450 steps", *seeds, "mean, 95 % interval"], rows)
 

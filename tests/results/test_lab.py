@@ -40,7 +40,6 @@ def toy(mazes, shell, monkeypatch, handlers):
     rl = f"train.py maze9_laptop {task} --steps 2 --rollouts 4 --init runs/toy/seed0/base"
     models = {name: f"toy/seed0/{name}" for name in ("base", "maxrl")}
     study = SimpleNamespace(
-        __file__=str(results / "toy/study.py"),
         RUNS={
             "all": product("seed0/base", warm_up)
             | product("seed0/{arm}", f"{rl} --estimator {{arm}}", arm=["maxrl", "grpo"])

@@ -108,15 +108,14 @@ def own_orders():
     found = class_means("order-own")
     rows, best = [], {}
     for arm, rates in TRIED.items():
-        last = {
-            rate: [ended[f"order/own/seed{seed}/{arm}-lr{rate}"]["pass@1"][-1] for seed in SEEDS]
-            for rate in rates
-        }
+        validated = {}
         for rate in rates:
+            trained = [ended[f"order/own/seed{seed}/{arm}-lr{rate}"] for seed in SEEDS]
+            validated[rate] = np.mean([run["pass@1"][-1] for run in trained])
             ones = found[f"{arm}-lr{rate}"][0]
-            cells = [f"{np.mean(last[rate]):.3f}", interval(ones), side_by_side(ones)]
+            cells = [f"{validated[rate]:.3f}", interval(ones), side_by_side(ones)]
             rows.append([order_said(arm).partition(" of")[0], rate, *cells])
-        best[arm] = max(rates, key=lambda rate: np.mean(last[rate]))
+        best[arm] = max(rates, key=validated.get)
     heads = ("rate", "pass@1, validation", "pass@1, test", "of each seed")
     table(["from the trained models", *heads], rows)
     many, one = (found[f"{arm}-lr{best[arm]}"] for arm in ("order-1024", "order-1"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from maxrl.analysis.metrics import mean_and_se
 from maxrl.analysis.table import coverage, over_seeds
-from results.lab.data import from_bases, runs, tested
+from results.lab.data import from_bases, minus, runs, tested
 from results.lab.figures import curve, few_problems, panel, seeds_said
 from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import product, recorded
@@ -71,14 +71,20 @@ def right(where: str) -> dict[tuple[int, str], np.ndarray]:
     return found
 
 
+def run_by_run(where: str) -> dict[str, dict[int, np.ndarray]]:
+    """{model: {seed: pass@k, (ks,)}} of a set."""
+    found: dict[str, dict] = {}
+    for (seed, model), values in right(where).items():
+        found.setdefault(model, {})[seed] = values.mean(1)[:-1]
+    return found
+
+
 def side_by_side_rows(where: str) -> list[list]:
     """A row a model, its seeds side by side."""
-    found = right(where)
     rows = []
-    for model in dict.fromkeys(model for _, model in found):
-        some = {seed: values.mean(1) for (seed, name), values in found.items() if name == model}
-        cells = map(side_by_side, np.transpose([*some.values()])[:-1])
-        rows.append([f"{SETS[where][0]}, {named(model)}", ", ".join(map(str, some)), *cells])
+    for model, seeds in run_by_run(where).items():
+        cells = map(side_by_side, zip(*seeds.values()))
+        rows.append([f"{SETS[where][0]}, {named(model)}", ", ".join(map(str, seeds)), *cells])
     return rows
 
 
@@ -99,24 +105,14 @@ def over_problems(where: str):
     summary("paired over problems", pass_and_votes(where), gaps, "+", with_error)
 
 
-def run_by_run(where: str, own: str, other: str) -> np.ndarray:
-    """A model minus another in pass@k, (ks, seeds that have the one)."""
-    found = right(where)
-    gaps = [
-        (values - found[seed, other]).mean(1)
-        for (seed, model), values in found.items()
-        if model == own
-    ]
-    return np.transpose(gaps)[:-1]
-
-
 def over_runs():
     """Rounds and GRPO over the seeds of the first set, Algorithm 1 minus GRPO over both sets."""
     columns, gaps = pass_columns(ks_of("seed")), {}
+    first, harder = run_by_run("seed"), run_by_run("hard")
     for own, other in (("rounds", "grpo"), ("rounds", "base"), ("grpo", "base")):
-        gaps[f"{label_of(own)} minus {label_of(other)}"] = run_by_run("seed", own, other)
+        gaps[f"{label_of(own)} minus {label_of(other)}"] = minus(first, own, other)
     leads("first set, 95 % over seeds", columns, gaps)
-    both = np.hstack([run_by_run(where, "maxrl", "grpo") for where in ("seed", "hard")])
+    both = np.hstack([minus(found, "maxrl", "grpo") for found in (first, harder)])
     leads("both sets, after 40 steps, 95 % over runs", columns, {"MaxRL minus GRPO": both})
 
 

@@ -24,7 +24,6 @@ from maxrl.run.trackers import check_trackers
 from maxrl.system import distributed
 from maxrl.system.arguments import dashed, typed
 from maxrl.system.errors import UsageError, refusing
-from maxrl.system.files import read_json
 from maxrl.tasks.base import FilteredTask, Task, example_of
 from maxrl.tasks.ready import check_references
 from maxrl.tasks.registry import load_task
@@ -314,18 +313,4 @@ def resolved(cfg: Config, task: Task, world: int) -> Config:
     if cfg.beta and Path(cfg.init).exists():
         # The reference stays this checkpoint where --init is a run that goes on.
         cfg = replace(cfg, init=str(checkpoint.find(cfg.init)))
-    if cfg.beta or cfg.lora_rank:
-        check_stays(cfg.init)
     return cfg
-
-
-def check_stays(init: str) -> None:
-    """Warn if the model that a run needs until its end is of a run that may remove it."""
-    start = checkpoint.find(init) if Path(init).exists() else Path(init)
-    if start.name.startswith("step-") and (start.parent / "lock").exists():
-        keep = read_json(start / "recipe.json")["config"].get("keep")
-        if keep:
-            warn(
-                f"{start} is needed as long as this run goes on, and the run that it is of goes on "
-                f"as well and keeps {keep}: copy it to another directory and name that with --init"
-            )

@@ -9,9 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from maxrl.models import checkpoint, hub_files, lora
-from maxrl.run import setup
 from maxrl.run.recipes import read_record
-from maxrl.system.files import read_json, write_json
+from maxrl.system.files import read_json
 from tests.helpers.evaluated import FEW
 from tests.helpers.logits import TOKENS, close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
@@ -189,19 +188,3 @@ def test_a_digest_is_of_the_whole_file(tmp_path):
     content.append(0)
     seen.append(known())
     assert len({*seen, hub_files.digest([file], "other")}) == 6
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_base_that_its_run_may_remove_is_said(dice, in_a_directory_of_its_own):
-    """As long as that run goes on and keeps some checkpoints alone."""
-    start = Path("run/step-000002")
-    shutil.copytree(checkpoint.find(dice), start)
-    for keep, locked in ((2, False), (0, True), (2, True)):
-        write_json(start / "recipe.json", {"config": {"keep": keep}})
-        if locked:
-            Path("run/lock").touch()
-        if keep and locked:
-            with pytest.warns(UserWarning, match="copy it to another directory"):
-                setup.check_stays(str(start))
-        else:
-            setup.check_stays(str(start))

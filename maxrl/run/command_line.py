@@ -14,7 +14,7 @@ from maxrl.run.recipes import RECIPES, find_recipe, is_record
 from maxrl.run.trl.options import FIELDS, WHY_NOT
 from maxrl.system.arguments import Parser, dashed, guess, typed
 from maxrl.system.errors import UsageError
-from maxrl.system.user_code import same_code
+from maxrl.system.user_code import located
 from maxrl.tasks.registry import TASKS, takes_text, usual_options
 
 # The first field of each group of --help.
@@ -100,12 +100,12 @@ def override(config: Config, given: Mapping, trusted: bool = False) -> Config:
         usual = getattr(config, f"{name}_options")
         # Another task or estimator does not take the recipe's options.
         known = getattr(config, name)
-        if not same_code(changes.get(name, known), known):
+        if located(changes.get(name, known)) != located(known):
             usual = config.estimator_defaults.get(changes[name], {}) if name == "estimator" else {}
         changes[f"{name}_options"] = usual | options
     rewards = changes.get("reward", config.reward)
-    same = len(rewards) == len(config.reward) and all(map(same_code, rewards, config.reward))
-    if config.reward_weights and not same and "reward_weights" not in changes:
+    others = [*map(located, rewards)] != [*map(located, config.reward)]
+    if config.reward_weights and others and "reward_weights" not in changes:
         raise UsageError(
             f"--reward-weights {typed(config.reward_weights)} belong to --reward "
             f"{typed(config.reward)}: give weights for the new reward functions"

@@ -17,7 +17,7 @@ from maxrl.run.trl.options import FIELDS
 from maxrl.system.arguments import Parser, check_least, dashed, typed
 from maxrl.system.distributed import launched
 from maxrl.system.errors import UsageError, refusing
-from maxrl.system.user_code import same_code
+from maxrl.system.user_code import located
 from maxrl.tasks.base import NoSplit, Task
 from maxrl.tasks.registry import usual_options
 from maxrl.tasks.rewards import Judge, probe
@@ -116,15 +116,15 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     A warm-up has no say beside a run that was judged. Raises UsageError if they differ in what is
     not given, but for PLACES.
     """
-    recipes = [recipe for recipe in recipes if same_code(recipe.task, task)]
+    recipes = [recipe for recipe in recipes if located(recipe.task) == located(task)]
     recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     # Weights belong to their reward functions.
     rewards = given.get("reward")
     weighed = recipes
     if rewards:
-        weighed = [recipe for recipe in recipes if len(recipe.reward) == len(rewards)]
-        weighed = [one for one in weighed if all(map(same_code, rewards, one.reward))]
-        check_order(rewards, given, [one for one in recipes if one not in weighed])
+        named = [*map(located, rewards)]
+        weighed = [recipe for recipe in recipes if [*map(located, recipe.reward)] == named]
+        check_order(rewards, given, [recipe for recipe in recipes if recipe not in weighed])
     fields: dict = {}
     if recipes:
         fields = {name: getattr(recipes[0], name) for name in ("task_options", *JUDGE)}
@@ -150,8 +150,7 @@ def judging_fields(task: str, given: dict, recipes: Sequence[Config]) -> dict:
 def check_order(rewards: Sequence[str], given: dict, recipes: Sequence[Config]) -> None:
     """UsageError if a recipe has weights for these reward functions in another order."""
     for one in recipes:
-        known = [any(same_code(reward, other) for other in one.reward) for reward in rewards]
-        alike = all(known) and len(one.reward) == len(rewards)
+        alike = sorted(map(located, one.reward)) == sorted(map(located, rewards))
         if alike and one.reward_weights and "reward_weights" not in given:
             raise UsageError(
                 f"--reward-weights {typed(one.reward_weights)} belong to --reward "

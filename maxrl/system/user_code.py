@@ -76,14 +76,11 @@ def checksums(specs: Iterable[str]) -> dict[str, str]:
     return {where: checksum(file) for where, file in files.items()}
 
 
-def same_code(one: str, other: str) -> bool:
-    """Return whether two addresses name one thing; the path of FILE.py:name may be written in
-    several ways."""
-    file, _, name = one.rpartition(":")
-    other_file, _, other_name = other.rpartition(":")
-    # A recipe of another machine may have paths that none can be here.
-    files = file.endswith(".py") and other_file.endswith(".py") and name == other_name
-    return one == other or (files and Path(file).resolve() == Path(other_file).resolve())
+def located(address: str) -> str:
+    """Return an address with the whole path of its file, which may be written in several ways, so
+    that equal texts name one thing."""
+    file, _, name = address.rpartition(":")
+    return f"{os.path.abspath(file)}:{name}" if file.endswith(".py") else address
 
 
 def import_object(spec: str, option: str) -> Callable:

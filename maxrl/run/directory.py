@@ -107,10 +107,6 @@ class Run:
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
         HELD.add(run.resolve())
-        # What is no file would be noticed in the midst of the run.
-        for name in ("recipe.json", "metrics.jsonl", "samples.jsonl"):
-            if os.path.lexists(run / name):
-                files.regular(run / name)
         # A run that failed before the end of its first step has left nothing to keep.
         metrics = run / "metrics.jsonl"
         begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size

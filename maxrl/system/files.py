@@ -129,14 +129,7 @@ def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda 
 
 def remove(directory: Path) -> None:
     """Remove a directory under another name, so that one half removed never passes for damaged."""
-    gone = directory.with_name(directory.name + ".removed")
-    try:
-        os.rename(directory, gone)
-    except OSError as error:
-        # A directory of a container's image cannot be renamed.
-        if error.errno != errno.EXDEV:
-            raise
-        gone = directory
+    gone = directory.rename(f"{directory}.removed")
     # What a network file system cannot remove yet is removed at the next start.
     shutil.rmtree(gone, ignore_errors=True)
 

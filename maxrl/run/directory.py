@@ -61,19 +61,17 @@ class Run:
     lock: TextIO | None = None
     signalled: float | None = None  # when the first signal arrived
     asked = False  # whether a callback has asked the run to stop; of any rank after ends()
+    # What messages say that the user can do; the run of a script has others.
+    scripted = False
+    resume = "the same command with --resume auto"
+    begin = "--resume auto"
+    another = "--out DIR"
 
     def __init__(self, cfg: Config, recipe: str, task, validation=None):
         """recipe is its name. A resumed run must have the same splits, task and validation."""
         self.cfg = cfg
         self.recipe = recipe
         self.path = Path(cfg.out)
-        # What the user can do, on the command line or in a script.
-        self.scripted = recipe == "MaxRLTrainer"
-        self.resume = "the same command with --resume auto"
-        self.another = "--out DIR"
-        if self.scripted:
-            self.resume = "train(resume_from_checkpoint=True)"
-            self.another = "a trainer whose output_dir is another one"
         self.task = task
         self.examples = len(task)
         self.validations = 0 if validation is None else len(validation)
@@ -116,10 +114,9 @@ class Run:
                 "another"
             )
         if self.cfg.resume == "yes" and not begun:
-            begins = "train()" if self.scripted else "--resume auto"
             raise UsageError(
-                f"{run} holds no checkpoint to resume from: is it the right directory? {begins} "
-                "starts a run there"
+                f"{run} holds no checkpoint to resume from: is it the right directory? {self.begin}"
+                " starts a run there"
             )
         found = newest_intact(run)
         if begun:

@@ -123,6 +123,11 @@ class Around(Scripted):
 class ScriptRun(Run):
     """The run of a script, which after each step updates the trainer's state and calls back."""
 
+    scripted = True
+    resume = "train(resume_from_checkpoint=True)"
+    begin = "train()"
+    another = "a trainer whose output_dir is another one"
+
     def __init__(self, trainer: Any):
         super().__init__(trainer.cfg, "MaxRLTrainer", trainer.task, trainer.validation)
         self.trainer = trainer

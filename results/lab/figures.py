@@ -171,8 +171,7 @@ def draw_panel(ax, each: dict):
         ax.annotate(sentence, *where, fontsize=7)
     for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
         if scale == "log":
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter("")
+            plots.plain_numbers(axis)
 
 
 def picture(numbers: dict, file: Path):

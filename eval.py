@@ -41,7 +41,7 @@ from maxrl.run.evaluation_options import drawn
 from maxrl.run.logger import LINES
 from maxrl.system import distributed, files
 from maxrl.system.arguments import check_least, parse, runs_named
-from maxrl.system.errors import UsageError, blaming, refusing
+from maxrl.system.errors import UsageError, blaming
 from maxrl.system.totals import Totals
 from maxrl.tasks.base import Task, example_of, is_success
 from maxrl.tasks.rewards import Judge, count_faults
@@ -131,8 +131,6 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> tuple[dict, BaseException
     task, judge = evaluation_options.find_task(args, cfg)
     check_task(args, cfg, task)
     guess = guesses(args, cfg, task)
-    with refusing("--json cannot hold an option of the task: ", ValueError):
-        json.dumps(cfg.task_options, allow_nan=not args.json)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
         build.policy_from(replace(cfg, init=str(path)), task, None, path, torch.device("cpu"))
@@ -307,7 +305,7 @@ def main(arguments: list[str]):
 def write_files(args: argparse.Namespace, results: dict, curves: dict):
     """Write the files that were asked for; `curves` are the panels of the figure."""
     if args.json:
-        files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
+        files.write_text(args.json, json.dumps(results) + "\n")
     if args.plot:
         options = [f"{key} {value}" for key, value in results["task_options"].items()]
         about = ", ".join([results["task"], *options, results["split"]])

@@ -421,12 +421,12 @@ def test_a_guess_that_fails_is_told_before_any_sampling(guess, words, dice, shel
 
 
 @pytest.mark.parametrize("limit", ["inf", "nan"])
-def test_options_that_json_cannot_hold(limit, dice, shell):
-    """Before any sampling if they are to be written, and else not at all."""
+def test_options_that_json_has_no_number_for(limit, dice, shell):
+    """They stand in the file as Python's json writes and reads them."""
     Path("guessed.py").write_text(GUESSES.replace("GUESS", "numpy.float32(0.5)"))
     asked = (*FEW, "--task", "guessed.py:Guessed", "--max-response", 6, "--task.limit", limit)
-    refused(shell("eval.py", dice, *asked, "--json", "j.json"), "--json")
-    assert "0.500 ± 0.000" in passed(shell("eval.py", dice, *asked))
+    assert "0.500 ± 0.000" in passed(shell("eval.py", dice, *asked, "--json", "j.json"))
+    assert str(read_json("j.json")["task_options"]["limit"]) == limit
 
 
 @pytest.mark.parametrize("script", ["eval.py", "sample.py", "train.py"])

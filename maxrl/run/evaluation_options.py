@@ -27,7 +27,8 @@ from maxrl.tasks.rewards import Judge, probe
 JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
 # Options of a task that say where its data are, or what is done to them in training alone.
 PLACES = ("task.train", "task.validation", "task.test", "task.directory", "task.augment")
-OWN = ("task", *JUDGE, "max_response", "precision", "reward_errors", "reward_timeout")
+KEPT = ("max_response", "precision", "reward_errors", "reward_timeout")
+OWN = ("task", *JUDGE, *KEPT)
 DRAWN = ("eval_temperature", "eval_top_p")  # --temperature and --top-p
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
 
@@ -94,8 +95,7 @@ def complete(args: argparse.Namespace, rows: Sequence[Path]) -> Config:
         raise UsageError(f"{rows[0]} does not say what it was trained on: name it with --task")
     recipe = recipes[0] if recipes else Config()
     task = given.get("task", recipe.task)
-    kept = (*OWN[OWN.index("max_response") :], *DRAWN)
-    fields: dict = {name: getattr(recipe, name) for name in kept} | {"task": task}
+    fields: dict = {name: getattr(recipe, name) for name in (*KEPT, *DRAWN)} | {"task": task}
     fields |= judging_fields(task, given, recipes)
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(" or ".join(records), recipe, given)

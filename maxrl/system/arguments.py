@@ -159,10 +159,11 @@ def name_and_path(text: str) -> tuple[str, str]:
 
 def grid_runs(path: str) -> list[Path]:
     """Return the runs of a grid's folder; none for a run, though runs are below it."""
-    runs = sorted(file.parent for file in Path(path).glob("*=*/recipe.json"))
+    if Path(path, "recipe.json").exists():
+        return []
     # Without an option of several values there is one run.
-    runs = runs or [file.parent for file in Path(path).glob("run/recipe.json")]
-    return [] if Path(path, "recipe.json").exists() else runs
+    files = sorted(Path(path).glob("*=*/recipe.json")) or Path(path).glob("run/recipe.json")
+    return [file.parent for file in files]
 
 
 def runs_named(words: Iterable[str]) -> list[tuple[str, str]]:

@@ -105,12 +105,18 @@ class MaxRLTrainer(Around):
         in_memory = hasattr(model, "save_pretrained")
         apart = cfg.lora_rank or cfg.shard
         self.given = model if in_memory and not apart else None
-        said = "keeps its weights: trainer.model and save_model() have the trained ones"
-        if in_memory and not apart:
-            rounded = "to which the trained weights are rounded: save_model() has them in float32"
-            said = f"is in {model.dtype}, {rounded}"
-        if in_memory and (apart or model.dtype != torch.float32):
-            warnings.warn(f"the given model {said}", stacklevel=2)
+        if in_memory and apart:
+            warnings.warn(
+                "the given model keeps its weights: trainer.model and save_model() have the "
+                "trained ones",
+                stacklevel=2,
+            )
+        elif in_memory and model.dtype != torch.float32:
+            warnings.warn(
+                f"the given model is in {model.dtype}, to which the trained weights are rounded: "
+                "save_model() has them in float32",
+                stacklevel=2,
+            )
         self.made = self.settings()
 
     def settings(self) -> dict[str, Any]:
@@ -143,11 +149,10 @@ class MaxRLTrainer(Around):
         data |= {split: str(rows) for split, rows in data.items() if isinstance(rows, Path)}
         limit = self.args.max_prompt_length or 0
         rewards = tuple(map(address, self.reward_funcs))
-        cfg = Config("prompts", data, init=init, max_prompt=limit, reward=rewards)
-        self.task = setup.load(cfg, "train")
-        self.validation = None if validation is None else setup.load(cfg, "validation")
-        if self.validation is not None:
-            setup.check_shared(self.task, self.validation)
+        # evaluate() may be called, whatever the options say of evaluations.
+        every = int(validation is not None)
+        cfg = Config("prompts", data, init=init, max_prompt=limit, reward=rewards, eval_every=every)
+        self.task, self.validation = setup.load_splits(cfg)
         template = checkpoint.load_tokenizer(init).chat_template
         if self.task and isinstance(self.task[0].prompt, list) and template is None:
             raise UsageError("chat messages need a chat template, and the tokenizer has none")

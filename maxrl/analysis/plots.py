@@ -148,14 +148,19 @@ def look(name: str) -> Look:
     return Look(label, colour, marker)
 
 
-def dashed(names: Iterable[str]) -> dict[str, Any]:
-    """Return the dashes of each curve, the next ones for a method or colour that another has."""
-    found: dict[str, Any] = {}
+def styles(names: Iterable[str]) -> dict[str, dict]:
+    """Return how matplotlib draws each curve: guesses dotted, and a method or colour that another
+    curve has with the next dashes.
+    """
+    found = {}
     seen: Counter = Counter()
-    for name in names:
-        colour = look(name).colour or name.partition("-")[0]
-        found[name] = DASHES[seen[colour] % len(DASHES)]
-        seen[colour] += 1
+    for place, name in enumerate(names):
+        of = look(name)
+        kind = of.colour or name.partition("-")[0]
+        dashes = ":" if name == "guess" else DASHES[seen[kind] % len(DASHES)]
+        seen[kind] += 1
+        color = of.colour or f"C{place}"
+        found[name] = dict(label=of.label, color=color, marker=of.marker, linestyle=dashes)
     return found
 
 
@@ -166,16 +171,12 @@ def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
     """
     fig, axes = figure(len(panels))
     for ax, (measure, curves) in zip(axes, panels.items()):
-        dashes = dashed(curves)
-        for name, curve in curves.items():
-            mean = np.array(curve["mean"])
-            se = [error or 0 for error in curve["se"]]
-            of = look(name)
-            style = {"label": of.label, "color": of.colour, "marker": of.marker}
-            style |= {"linestyle": ":" if name == "guess" else dashes[name]}
-            (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
-            band = {"alpha": 0.2, "color": line.get_color(), "lw": 0}
-            ax.fill_between(curve["k"], mean - se, mean + se, **band)
+        for name, style in styles(curves).items():
+            ks = curves[name]["k"]
+            mean = np.array(curves[name]["mean"])
+            se = [error or 0 for error in curves[name]["se"]]
+            ax.semilogx(ks, mean, base=2, ms=3, **style)
+            ax.fill_between(ks, mean - se, mean + se, alpha=0.2, color=style["color"], lw=0)
         # Rewards, and so the best of k, may be negative.
         lowest = min(0, ax.get_ylim()[0])
         ax.set(xlabel="k, samples per prompt", ylabel=measure, ylim=(lowest, None))
@@ -208,13 +209,9 @@ def training(
         if key not in known:
             raise UsageError(f"{key} is in none of the runs' metrics.jsonl: choose --panels")
     fig, axes = figure(len(panels))
-    dashes = dashed(runs)
     for ax, key in zip(axes, panels):
-        for place, (name, seeds) in enumerate(runs.items()):
-            of = look(name)
-            style = {"color": of.colour or f"C{place}", "label": of.label}
-            style |= {"linestyle": dashes[name], "marker": of.marker}
-            curve(ax, seeds, key, style)
+        for name, style in styles(runs).items():
+            curve(ax, runs[name], key, style)
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
         ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))

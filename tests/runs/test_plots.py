@@ -129,10 +129,11 @@ def test_only_a_figure_of_ours_is_replaced(tmp_path, kind):
 def test_curves_of_one_method_have_other_dashes():
     """As those of `make images` and of a grid of rates; another method begins again."""
     names = ["maxrl-1024", "grpo", "maxrl-128", "lr=1-maxrl", "maxrl-16", "maxrl-4", "rloo"]
-    found = plots.dashed(names)
+    found = plots.styles(names)
     # The studies have colours of their own for some of these names.
-    assert len({(plots.look(name).colour, found[name]) for name in names}) == len(names)
-    assert found["grpo"] == found["rloo"] == "-"
+    drawn = {(style["color"], style["linestyle"]) for style in found.values()}
+    assert len(drawn) == len(names)
+    assert found["grpo"]["linestyle"] == found["rloo"]["linestyle"] == "-"
 
 
 def test_weights(figure):

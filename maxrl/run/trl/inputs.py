@@ -3,12 +3,14 @@
 import hashlib
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from maxrl.learning.config import Config
 from maxrl.models import hub_files
 from maxrl.models.lora import PROJECTIONS
 from maxrl.models.tokenizer import Tokenizer
@@ -86,6 +88,23 @@ def name_of(model: Any) -> str:
     if not hasattr(model, "save_pretrained"):
         raise UsageError(f"model is a {type(model).__name__}: pass a name or a transformers model")
     return getattr(model.config, "_name_or_path", "")
+
+
+def handed_back(model: Any, cfg: Config) -> Any:
+    """Return the model of transformers that was given, if it has the trained weights in the end.
+
+    Those of an adapter and of a divided model are not the weights that it has.
+    """
+    if not hasattr(model, "save_pretrained"):
+        return None
+    if cfg.lora_rank or cfg.shard:
+        said = "keeps its weights: trainer.model and save_model() have the trained ones"
+        warnings.warn(f"the given model {said}", stacklevel=3)
+        return None
+    if model.dtype != torch.float32:
+        said = "to which the trained weights are rounded: save_model() has them in float32"
+        warnings.warn(f"the given model is in {model.dtype}, {said}", stacklevel=3)
+    return model
 
 
 def write(model: Any, tokenizer: Any, out: Path) -> Path:

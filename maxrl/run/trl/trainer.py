@@ -7,13 +7,10 @@ import contextlib
 import json
 import multiprocessing
 import threading
-import warnings
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from maxrl.__main__ import script
 from maxrl.learning.config import Config
@@ -24,7 +21,15 @@ from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
 from maxrl.run.trl.around import Around, ScriptRun
-from maxrl.run.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of, plain
+from maxrl.run.trl.inputs import (
+    adapter,
+    address,
+    as_list,
+    handed_back,
+    initial_checkpoint,
+    name_of,
+    plain,
+)
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
 from maxrl.run.trl.recipe import recipe
@@ -100,23 +105,7 @@ class MaxRLTrainer(Around):
         self.state.max_steps = self.cfg.steps * self.cfg.minibatches * self.cfg.passes
         splits = self.task, self.validation
         self.judge, self.eval_judge = setup.choose_judges(cfg, *splits, functions)
-        # A model of transformers, which has the trained weights in the end. An adapter and a
-        # divided model are not the weights that it has.
-        in_memory = hasattr(model, "save_pretrained")
-        apart = cfg.lora_rank or cfg.shard
-        self.given = model if in_memory and not apart else None
-        if in_memory and apart:
-            warnings.warn(
-                "the given model keeps its weights: trainer.model and save_model() have the "
-                "trained ones",
-                stacklevel=2,
-            )
-        elif in_memory and model.dtype != torch.float32:
-            warnings.warn(
-                f"the given model is in {model.dtype}, to which the trained weights are rounded: "
-                "save_model() has them in float32",
-                stacklevel=2,
-            )
+        self.given = handed_back(model, cfg)
         self.made = self.settings()
 
     def settings(self) -> dict[str, Any]:

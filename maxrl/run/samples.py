@@ -6,7 +6,6 @@ reward: a right and a wrong one if the prompt has both.
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -46,8 +45,6 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
         )
     with open(run.path / NAME, "a") as file:
         file.write(json.dumps(line) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def best_and_worst(rewards: torch.Tensor) -> list[int]:

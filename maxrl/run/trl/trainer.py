@@ -142,9 +142,6 @@ class MaxRLTrainer(Around):
         every = int(validation is not None)
         cfg = Config("prompts", data, init=init, max_prompt=limit, reward=rewards, eval_every=every)
         self.task, self.validation = setup.load_splits(cfg)
-        template = checkpoint.load_tokenizer(init).chat_template
-        if self.task and isinstance(self.task[0].prompt, list) and template is None:
-            raise UsageError("chat messages need a chat template, and the tokenizer has none")
         return {split: rows for split, rows in data.items() if isinstance(rows, str)}
 
     @property

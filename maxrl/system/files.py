@@ -110,15 +110,9 @@ def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda 
         sums = read_json(file)
         if file.read_bytes() != json_text(sums).encode():
             return f"{file} is damaged"
-        # A name that leads out of the directory is none of these.
-        present = os.listdir(directory)
         for name, expected in sums.items():
             file = Path(directory) / name
-            if not chosen(name):
-                continue
-            if name not in present:
-                return f"{file} is missing"
-            if checksum(file) != expected:
+            if chosen(name) and checksum(file) != expected:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"

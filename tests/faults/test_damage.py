@@ -108,7 +108,6 @@ adapter "LONG"
 adapter "LONG/b"
 elsewhere "LONG"
 listed "../../../../../../../../../../dev/zero"
-listed "LONG"
 text "added_tokens.json", "[", 100000
 text "added_tokens.json", "x", 1
 text "added_tokens.json", "7", 1

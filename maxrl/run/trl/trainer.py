@@ -5,8 +5,7 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 
 import contextlib
 import json
-import multiprocessing
-import threading
+import sys
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
-from maxrl.run import build, cli, evaluation, setup
+from maxrl.run import build, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
 from maxrl.run.trl.around import Around, ScriptRun
@@ -197,7 +196,6 @@ class MaxRLTrainer(Around):
             raise UsageError(f"{said}, which is {newest}")
         cfg = self.cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.execute(script("train"))
-        before = [*multiprocessing.active_children(), *threading.enumerate()]
         self.control.should_training_stop = False
         self.call("on_train_begin")
         with ScriptRun(self) as run:
@@ -213,7 +211,7 @@ class MaxRLTrainer(Around):
             loop.train(cfg, run, self.task, self.validation, *judges, policy, optimizer)
             distributed.barrier()
         if run.stopped and not run.asked:
-            cli.leave(STOPPED, spared=before)
+            sys.exit(STOPPED)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []

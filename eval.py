@@ -127,7 +127,7 @@ def evaluate(args: argparse.Namespace, cfg: Config) -> tuple[dict, BaseException
     Where one fails after others: the results of these, and its error.
     """
     # A rank whose prompts have short responses, or which has none, may wait for days.
-    *_, device = distributed.setup(cfg.device, hours=24 * 30)
+    device = distributed.setup(cfg.device, hours=24 * 30)
     task, judge = evaluation_options.find_task(args, cfg)
     check_task(args, cfg, task)
     guess = guesses(args, cfg, task)

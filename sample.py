@@ -83,7 +83,7 @@ def main(arguments: list[str]):
     paths = [checkpoint.find(path) for path in args.checkpoints]
     cfg = evaluation_options.complete(args, paths)
     task, judge = evaluation_options.find_task(args, cfg)
-    device = distributed.setup(cfg.device)[2]
+    device = distributed.setup(cfg.device)
     policies: list[Any] = []
     for path in paths:
         policy: Any = build.policy_from(replace(cfg, init=str(path)), task, None, None, device)

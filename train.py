@@ -187,9 +187,9 @@ def main(arguments: list[str]) -> None:
     if recipe is None:
         return
     name, cfg = recipe
-    _, world, device = distributed.setup(cfg.device, cfg.deterministic)
+    device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = setup.load_splits(cfg)
-    cfg = setup.resolved(cfg, task, world)
+    cfg = setup.resolved(cfg, task, distributed.world_size())
     with Run(cfg, name, task, validation) as run:
         judge, eval_judge = setup.choose_judges(cfg, task, validation)
         policy = build.policy_from(cfg, task, validation, run.resumed, device)

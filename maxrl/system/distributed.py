@@ -29,10 +29,8 @@ ALONE = (
 )
 
 
-def setup(
-    device: str = "auto", deterministic: bool = False, hours: float = 1
-) -> tuple[int, int, torch.device]:
-    """Join the process group of torchrun, if any; return rank, world size and device.
+def setup(device: str = "auto", deterministic: bool = False, hours: float = 1) -> torch.device:
+    """Join the process group of torchrun, if any; return the device.
 
     hours  how long a rank may wait for another one's rollouts or evaluation. torchrun notices a
            dead rank at once; the time-out is for one that hangs
@@ -74,7 +72,7 @@ def setup(
         finally:
             waiting.cancel()
         atexit.register(leave)
-    return rank(), world_size(), gpu or torch.device("cpu")
+    return gpu or torch.device("cpu")
 
 
 def launched(name: str, default: int) -> int:

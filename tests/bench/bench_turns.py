@@ -22,7 +22,7 @@ def start(threads: int, name: str, tiny: bool):
     small = tiny
     torch.set_num_threads(threads)
     # As a run does it, with a run's settings.
-    device = distributed.setup(name)[2]
+    device = distributed.setup(name)
     torch.manual_seed(0)
 
 

@@ -44,7 +44,8 @@ def layout() -> dict:
 
 
 def main(file: str):
-    rank, world, _ = distributed.setup("cpu")
+    distributed.setup("cpu")
+    rank, world = distributed.rank(), distributed.world_size()
     torch.set_num_threads(1)
     found = wrapped("shard", rank, world, SETTINGS) | {"layout": layout()}
     torch.save(found, f"{file}.{rank}")

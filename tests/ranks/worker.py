@@ -395,7 +395,8 @@ def unwrapped(rank: int, world: int) -> dict:
 
 
 def main(file: str, runs: str):
-    rank, world, _ = distributed.setup("cpu")
+    distributed.setup("cpu")
+    rank, world = distributed.rank(), distributed.world_size()
     torch.set_num_threads(1)
     found = unwrapped(rank, world) | {"layout": layout()}
     found["ddp"] = wrapped("ddp", rank, world, ["tied"])

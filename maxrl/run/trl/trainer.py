@@ -82,7 +82,8 @@ class MaxRLTrainer(Around):
         self.given_tokenizer = processing_class
         self.reward_funcs = functions = as_list(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
-        _, world, self.device = distributed.setup(device, self.args.full_determinism)
+        self.device = distributed.setup(device, self.args.full_determinism)
+        world = distributed.world_size()
         init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
         for one in callbacks or ():
             self.add_callback(one)

@@ -287,9 +287,7 @@ def main(arguments: list[str]):
         return
     names = [row["name"] for row in results["checkpoints"]]
     against = args.against if args.against in names else names[-1]
-    curves = {}
-    for name, measure in table.measures(results).items():
-        curves[f"{name}@k"] = table.curves(results, measure)
+    curves = {f"{name}@k": table.curves(results, name) for name in table.measures(results)}
     try:
         write_files(args, results | curves, curves)
     finally:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -26,14 +25,14 @@ def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.n
     return {name: np.stack(values) for name, values in found.items()}
 
 
-def coverage(results: dict, ks: Sequence[int], best: bool = False) -> dict[str, np.ndarray]:
+def coverage(results: dict, ks: Sequence[int], measure: str = "pass") -> dict[str, np.ndarray]:
     """Return {name: pass@k}, (seeds, P, M), of each checkpoint and prompt at each of the M ks.
 
-    best  return best@k, at ks of `powers`; of verdicts it is pass@k
+    measure  "best": return best@k, at ks of `powers`; of verdicts it is pass@k
     """
 
     def value(row: dict) -> np.ndarray:
-        if best and "best" in row:
+        if measure == "best" and "best" in row:
             return np.stack([row["best"][str(k)] for k in ks], axis=1)
         if results["classes"]:
             return exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
@@ -42,12 +41,9 @@ def coverage(results: dict, ks: Sequence[int], best: bool = False) -> dict[str, 
     return over_seeds(results, value)
 
 
-best = partial(coverage, best=True)
-
-
-def guessed(results: dict, ks: Sequence[int], measure: Callable) -> np.ndarray:
+def guessed(results: dict, ks: Sequence[int], measure: str) -> np.ndarray:
     """Return pass@k or best@k (P, M) of guesses that are blind to the prompt."""
-    if measure is best and "guess_best" in results:
+    if measure == "best" and "guess_best" in results:
         return np.stack([results["guess_best"][str(k)] for k in ks], axis=1)
     return exact_pass_at_k(np.array(results["guess"])[:, None], ks)
 
@@ -61,10 +57,10 @@ def print_table(results: dict, passes: Sequence[int], against: str):
     """Print pass@k, best@k and majority vote with their errors, and differences."""
     columns: dict[str, dict] = {}  # {column: {name: (seeds, P)}}
     guesses: list[tuple[float, float]] = []
-    for column, measure in measures(results).items():
-        found = measure(results, passes)
+    for measure in measures(results):
+        found = coverage(results, passes, measure)
         for i, k in enumerate(passes):
-            columns[f"{column}@{k}"] = {name: values[..., i] for name, values in found.items()}
+            columns[f"{measure}@{k}"] = {name: values[..., i] for name, values in found.items()}
         if results.get("guess"):
             guesses += map(mean_and_se, guessed(results, passes, measure).T)
     n = results["samples"]
@@ -94,10 +90,10 @@ def print_table(results: dict, passes: Sequence[int], against: str):
             print(said)
 
 
-def measures(results: dict) -> dict[str, Callable]:
-    """Return {"pass": coverage}, and {"best": best} if rewards are not 0 or 1."""
+def measures(results: dict) -> list[str]:
+    """Return what coverage() can measure: "pass", and "best" if rewards are not 0 or 1."""
     graded = any("best" in row for row in results["checkpoints"])
-    return {"pass": coverage} | ({"best": best} if graded else {})
+    return ["pass", "best"] if graded else ["pass"]
 
 
 def estimate(values: np.ndarray) -> tuple[float, float]:
@@ -205,11 +201,11 @@ def print_faults(results: dict):
             )
 
 
-def curves(results: dict, measure: Callable) -> dict[str, dict]:
+def curves(results: dict, measure: str) -> dict[str, dict]:
     """Return every name's pass@k or best@k and standard error, over prompts or seeds."""
     ks = powers(results["samples"] or results["classes"])
     result = {}
-    rows = measure(results, ks)  # (seeds, P, M)
+    rows = coverage(results, ks, measure)  # (seeds, P, M)
     if results.get("guess"):
         rows[GUESS] = guessed(results, ks, measure)[None]
     for name, values in rows.items():

@@ -1,8 +1,5 @@
 """13x13 mazes with partial credit, from bases at and below guessing: TailRL and its opponents."""
 
-import numpy as np
-
-from maxrl.analysis import table as measures
 from results.lab.data import all_seeds, by_seed, read_json
 from results.lab.figures import curve, panel
 from results.lab.guessing import guessing
@@ -22,15 +19,9 @@ GUESSED = "13x13 mazes"
 KEPT_STEPS = 20
 
 
-def pass_and_best(results: dict, ks) -> dict[str, np.ndarray]:
-    """pass@k and then best@k of every maze, (seeds, mazes, 2 ks)."""
-    passed, best = measures.coverage(results, ks), measures.best(results, ks)
-    return {row: np.concatenate([passed[row], best[row]], axis=2) for row in passed}
-
-
 def comparison(batches: int, rollouts: int):
     """Levels with guesses, and TailRL minus each."""
-    found = all_seeds("tail", f"test-b{batches}-n{rollouts}", TESTED, pass_and_best)
+    found = all_seeds("tail", f"test-b{batches}-n{rollouts}", TESTED, ("pass", "best"))
     title = f"base of {batches} batches, {rollouts} rollouts, test, {len(found['base'][0])} seeds"
     columns = [*pass_columns(TESTED), *(f"best@{k}" for k in TESTED)]
     rows = [[label_of(name), *map(interval, values)] for name, values in found.items()]
@@ -49,11 +40,11 @@ def comparison(batches: int, rollouts: int):
 def after_before() -> dict:
     """pass@1 and best@8 after RL against those of the base, a point for each seed and base."""
     panels = []
-    for k, measure, name in ((1, measures.coverage, "pass@1"), (8, measures.best, "best@8")):
+    for k, measure, name in ((1, "pass", "pass@1"), (8, "best", "best@8")):
         for rollouts in ROLLOUTS:
             points: dict[str, list] = {}
             for batches in BASES:
-                each = by_seed("tail", f"test-b{batches}-n{rollouts}", [k], measure)
+                each = by_seed("tail", f"test-b{batches}-n{rollouts}", [k], [measure])
                 for method, seeds in each.items():
                     for seed, values in seeds.items():
                         before = each["base"][seed][0]

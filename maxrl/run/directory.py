@@ -67,8 +67,9 @@ class Run:
     begin = "--resume auto"
     another = "--out DIR"
 
-    def __init__(self, cfg: Config, recipe: str, task, validation=None):
-        """recipe is its name. A resumed run must have the same splits, task and validation."""
+    def __init__(self, cfg: Config, recipe: str, task, validation):
+        """recipe is its name. A resumed run must have the same splits, task and validation, which
+        is None without evaluations."""
         self.cfg = cfg
         self.recipe = recipe
         self.path = Path(cfg.out)

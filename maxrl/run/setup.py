@@ -33,7 +33,7 @@ from maxrl.tasks.rewards import Judge, Rewards, Verdicts, probe
 def choose_judges(
     cfg: Config,
     task: Task,
-    validation: Task | None = None,
+    validation: Task | None,
     functions: Sequence[Callable | str] = (),
 ) -> tuple[Judge, Judge | None]:
     """Return the judge of a run's training prompts, and that of its evaluations, if there are any.

@@ -18,6 +18,8 @@ class _Registry(dict):
         raise KeyError(f"no estimator is called {name!r}; {hint}")
 
 
+# Its names are taken. One of the user's may be run again, as a file or in a cell of a notebook.
+BUILT_IN = "maxrl.advantages.formulas"
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 
 
@@ -45,7 +47,6 @@ def estimator(
 
     The formula gets known options and finite rewards (P, N), in float64 if they were given so.
     """
-
     if {takes, thresholds} - {"any", "binary", "nonnegative", ""}:
         raise ValueError(f"@estimator got takes={takes!r} and thresholds={thresholds!r}")
 
@@ -71,31 +72,17 @@ def estimator(
             check_values(called, rewards, domain, bool(thresholds))
             return formula(rewards, **options)
 
-        checked.__name__ = called
         checked.known = known
         checked.takes = takes
         checked.limit = limit
         checked.rounds = rounds
         checked.count = count
-        return registered(registry, called, checked)
+        if called in registry and registry[called].__module__ == BUILT_IN != checked.__module__:
+            raise ValueError(f"an estimator is called {called} already: choose another name")
+        registry[called] = checked
+        return checked
 
     return register
-
-
-def registered(registry: dict, name: str, rule):
-    """Put a rule into the registry, and return it; ValueError if another file has its name."""
-    there = registry.setdefault(name, rule)
-    # A file may be imported under two names, and a cell of a notebook is a file.
-    if there.__module__ != rule.__module__ and written_in(there) != written_in(rule):
-        raise ValueError(f"an estimator is called {name} already: choose another name")
-    registry[name] = rule
-    return rule
-
-
-def written_in(rule) -> str:
-    """Return the file of an estimator's code, or its module where it is no Python function."""
-    code = getattr(inspect.unwrap(rule), "__code__", None)
-    return code.co_filename if code else rule.__module__
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:

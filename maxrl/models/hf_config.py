@@ -132,13 +132,11 @@ def read_rope(config: dict) -> Rope:
             f"{', '.join(TYPES)}"
         )
     asked = {name: value for name, value in asked.items() if value is not None}
-    for name in asked.keys() - {"rope_theta", *TYPES[kind]}:
+    if asked.keys() - {"rope_theta"} != {*TYPES[kind]}:
         raise ValueError(
-            f"config.json asks for {name} of rope_type {kind!r}, which is not implemented"
+            f"config.json has {', '.join(asked)} of rope_type {kind!r}; implemented is rope_theta "
+            f"with {', '.join(TYPES[kind]) or 'nothing else'}"
         )
-    for name in TYPES[kind]:
-        if name not in asked:
-            raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
     if not all(map(positive, asked.values())):
         raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, which cannot be")
     return Rope(rope_type=kind, **asked)

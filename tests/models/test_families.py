@@ -269,7 +269,7 @@ ABSENT = """
 {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}} | rope_type 'dynamic'
 {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]}} | mrope_section of rope_type
 {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}} | rope_type 'yarn'
-{"rope_scaling": {"rope_type": "llama3", "factor": 4.0}} | 'llama3' without low_freq_factor
+{"rope_scaling": {"rope_type": "llama3", "factor": 4.0}} | 'llama3'; implemented .* low_freq_factor
 {"rope_theta": 0} | rotary positions .* cannot be
 {"rope_theta": -1e4} | rotary positions .* cannot be
 {"rope_theta": NaN} | rotary positions .* cannot be

@@ -40,8 +40,8 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
         known = inspect.signature(constructor).parameters
         every = any(argument.kind is argument.VAR_KEYWORD for argument in known.values())
         own = [name for name in known if name != "split"]  # which a command chooses by itself
-        for option in {"split"} & options.keys() if every else options:
-            if option not in own:
+        for option in options:
+            if option not in own and not every:
                 hint = near(option, own, f"its arguments are {', '.join(own)}")
                 raise UsageError(f"task {name} takes no option {option!r}; {hint}")
         task = constructor(split=split, **options)

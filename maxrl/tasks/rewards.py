@@ -28,6 +28,7 @@ from torch import Tensor
 
 from maxrl.system import distributed
 from maxrl.system.errors import FAULTS, RunError, UsageError, describe_error
+from maxrl.system.sandbox import TooSlow
 from maxrl.system.totals import Metrics, Totals
 from maxrl.system.user_code import import_object
 from maxrl.tasks.base import (
@@ -40,7 +41,7 @@ from maxrl.tasks.base import (
     is_success,
 )
 from maxrl.tasks.ready import READY
-from maxrl.tasks.verifiers import take_counts
+from maxrl.tasks.verifiers import POOL
 
 T = TypeVar("T")
 # What a reward function written for texts most likely has to change.
@@ -92,7 +93,6 @@ class CarefulJudge(Judge):
     """
 
     subject = "the task"  # what is called, for error messages
-    failed_calls = 0.0  # of the latest step or round
 
     def __init__(self, task: Any, errors: str, timeout: float, directory: str | Path):
         super().__init__(task)
@@ -130,7 +130,7 @@ class CarefulJudge(Judge):
             error = describe_error(raised)
         finally:
             faulthandler.cancel_dump_traceback_later()
-        self.failed_calls += 1
+        self.totals.sum("rewards/failed_calls", 1)
         file = self.save(name, error, batch())
         said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
         if self.errors == "stop":
@@ -148,10 +148,10 @@ class CarefulJudge(Judge):
                 out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
         return file
 
-    def count_calls(self, groups: Any):
-        """Add the failed calls, and the groups that are left out, by them or otherwise."""
+    def count_left_out(self, groups: Any):
+        """Add the groups that are left out, by failed calls or otherwise."""
         self.totals.sum("rewards/groups_left_out", groups)
-        self.totals.sum("rewards/failed_calls", self.failed_calls)
+        self.totals.sum("rewards/failed_calls", 0)  # the ranks have the same names
 
 
 class Rewards(CarefulJudge):
@@ -193,7 +193,6 @@ class Rewards(CarefulJudge):
 
     def verdicts(self, examples: list[Example], rollouts) -> Tensor:
         P, N = rollouts.lengths.shape
-        self.failed_calls = 0.0
         batch = batch_of(examples, rollouts)
         calls = [self.call(name, function, batch) for name, function in self.functions.items()]
         results = [[math.nan] * (P * N) if result is None else result for result in calls]
@@ -218,7 +217,7 @@ class Rewards(CarefulJudge):
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""
         self.totals.sum("rewards/rollouts_left_out", (~judged).sum())
-        self.count_calls((~judged.any(1)).sum())
+        self.count_left_out((~judged.any(1)).sum())
         found = dict(zip(self.functions, values))
         if len(found) > 1:
             right = is_success(values)
@@ -270,10 +269,9 @@ class Rewards(CarefulJudge):
         """Return what a function takes of the batch; UsageError if it needs something else."""
         try:
             signature = inspect.signature(function)
-            every = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-            taken = {
-                column: batch[column] for column in batch if every or column in signature.parameters
-            }
+            known = signature.parameters
+            every = any(p.kind is p.VAR_KEYWORD for p in known.values())
+            taken = {column: batch[column] for column in batch if every or column in known}
             signature.bind(**taken)
         except (TypeError, ValueError) as error:
             said = f"{error}; the data has {', '.join(sorted(map(str, batch)))}"
@@ -296,11 +294,10 @@ class Verdicts(CarefulJudge):
                 raise WrongAnswer("a reward that is not a finite number")
             return rewards
 
-        self.failed_calls = 0.0
         name = task_class(self.task).__name__
         none = torch.full((P, N), math.nan)
         rewards = self.attempt(name, run, none, lambda: batch_of(examples, rollouts))
-        self.count_calls(P * self.failed_calls)
+        self.count_left_out(rewards[:, 0].isnan().sum())
         return rewards
 
 
@@ -325,8 +322,11 @@ def batch_of(examples: list[Example], rollouts) -> dict[str, list]:
 
 def count_faults(totals: Totals):
     """Add what went wrong in math-verify since the last call; only what did becomes a metric."""
-    for name, count in take_counts().items():
-        totals.add(name, lambda ranks: ranks.sum() or None, count)
+    faults = POOL.faults
+    POOL.faults = []
+    slow = faults.count(TooSlow)
+    for name, count in {"timeouts": slow, "failures": len(faults) - slow}.items():
+        totals.add(f"rewards/verifier_{name}", lambda ranks: ranks.sum() or None, count)
 
 
 def result_of(coroutine: Coroutine) -> object:

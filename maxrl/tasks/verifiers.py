@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 from maxrl.system import distributed
-from maxrl.system.sandbox import Pool, SandboxError, TooSlow
+from maxrl.system.sandbox import Pool, SandboxError
 from maxrl.system.tables import as_text
 from maxrl.tasks.answers import (
     LONGEST_BOX,
@@ -90,17 +90,6 @@ def _found(verdict: str, asked: Sequence[tuple[str, ...]]) -> dict[tuple[str, ..
     with ThreadPoolExecutor(POOL.size) as threads:
         found = list(threads.map(ask, short))
     return dict.fromkeys(asked, False) | dict(zip(short, found))
-
-
-def take_counts() -> dict[str, float]:
-    """Return how many comparisons took too long or failed otherwise since the last call."""
-    faults = POOL.faults
-    POOL.faults = []
-    slow = faults.count(TooSlow)
-    return {
-        "rewards/verifier_timeouts": float(slow),
-        "rewards/verifier_failures": float(len(faults) - slow),
-    }
 
 
 def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:

@@ -29,3 +29,12 @@ def group_metrics(rewards):
     rewards = torch.as_tensor(rewards, dtype=torch.float64)
     count_groups(totals, rewards, rewards)
     return totals.metrics()
+
+
+class Faulty:
+    """A pool of processes with the next faults whenever it is asked for them."""
+
+    def __init__(self, faults):
+        self.waiting = iter(faults)
+
+    faults = property(lambda self: next(self.waiting), lambda self, new: None)

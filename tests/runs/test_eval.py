@@ -21,9 +21,11 @@ from maxrl.run import evaluation
 from maxrl.system import files
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
+from maxrl.system.sandbox import Died, TooSlow
 from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
 from tests.helpers.evaluated import FEW, JUDGES, UP, throws
+from tests.helpers.judged import Faulty
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import each
 
@@ -270,7 +272,7 @@ def test_which_test_set_and_what_its_verifier_lost(warm, evaluate, monkeypatch):
     Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
     Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
     counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_failures": 1.0}
-    monkeypatch.setattr("maxrl.tasks.rewards.take_counts", lambda: dict(counts))
+    monkeypatch.setattr("maxrl.tasks.rewards.POOL", Faulty([[TooSlow, TooSlow, Died]] * 2))
     task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
     said, results = evaluate(f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2)
     assert "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said

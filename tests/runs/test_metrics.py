@@ -16,10 +16,12 @@ import torch
 from maxrl.analysis.metrics import pass_at_k
 from maxrl.learning.classifier import ClassifierPolicy
 from maxrl.learning.policy import SequencePolicy
+from maxrl.system.sandbox import Died, TooSlow
 from maxrl.tasks import rewards as functions
 from maxrl.tasks.images import Images
 from tests import ROOT
 from tests.helpers import tiny
+from tests.helpers.judged import Faulty
 from tests.helpers.runs import metrics, passed
 
 REWARDS = """
@@ -269,8 +271,7 @@ def of_machine(row, items) -> dict:
 def test_every_row_of_the_table(run, set_of_glyphs, monkeypatch):
     faults = [{"timeouts": 2.0}, {"failures": 3.0}, {"timeouts": 0.0}] * 3
     faults = [{f"rewards/verifier_{key}": n for key, n in row.items()} for row in faults]
-    waiting = iter(faults)
-    monkeypatch.setattr(functions, "take_counts", lambda: next(waiting))
+    monkeypatch.setattr(functions, "POOL", Faulty([[TooSlow] * 2, [Died] * 3, []] * 3))
     reference = tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25).double()
     validation = Images("validation", set_of_glyphs, 12).batch(range(100))
     seen = set()

@@ -3,6 +3,7 @@ faults."""
 
 import pytest
 
+from maxrl.system.sandbox import Died
 from maxrl.system.totals import Totals
 from maxrl.tasks import latex, verifiers
 from maxrl.tasks.rewards import count_faults
@@ -35,7 +36,7 @@ def test_the_table_of_latex(math_verify):
 def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     """It costs its CPU time at most, is counted and said, and the rest of the batch is judged."""
     monkeypatch.setattr(verifiers, "SECONDS", 1.0)
-    verifiers.take_counts()
+    verifiers.POOL.faults.clear()
     hostile = [TOWER, "{" * 400 + "5" + "}" * 400, "3"]
     with pytest.warns(UserWarning, match="more than 1 seconds of CPU time"):
         found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", r"\frac62"])
@@ -104,11 +105,11 @@ def installed(monkeypatch, tmp_path):
 
 def test_a_process_that_dies_is_counted_and_said(installed):
     installed(RIGHT.format(mishap=DYING))
-    verifiers.take_counts()
+    verifiers.POOL.faults.clear()
     with pytest.warns(UserWarning, match="the process died") as said:
         assert verify_math_batch([boxed("7"), boxed("8")], ["6", "6"]) == [0, 1]
     assert len(said) == 1
-    assert verifiers.take_counts()["rewards/verifier_failures"] == 2
+    assert verifiers.POOL.faults == [Died, Died]
 
 
 def test_the_published_verdict_is_math_verify_s(math_verify):

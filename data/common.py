@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 
 from tqdm import tqdm
 
@@ -71,9 +70,10 @@ def make_parser(name: str, description: str | None, out: str) -> Parser:
 def parsed(
     parser: Parser,
     words: list[str] | None,
-    numbers: Mapping[str, tuple[int, int, str]] = MappingProxyType({}),
+    numbers: Mapping[str, tuple[int, int, str]] | None = None,
 ) -> argparse.Namespace:
     """Parse a command line, with an option for each of {name: (default, least value, meaning)}."""
+    numbers = numbers or {}
     for name, (default, _, meaning) in numbers.items():
         parser.add_argument(
             f"--{name}", type=int, default=default, help=f"{meaning} (default %(default)s)"

@@ -116,7 +116,7 @@ def main(words: list[str] | None = None) -> None:
         rows = mazes_of(args.source, args.size)
         origin = {"source": checksum(args.source)}
         left = len(rows) - args.test - args.validation
-        if left < (args.train or 0):
+        if left < args.train:
             raise UsageError(
                 f"{args.source} has {len(rows)} mazes: lower --test {args.test}, --validation "
                 f"{args.validation} or --train"

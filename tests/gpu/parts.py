@@ -56,7 +56,7 @@ def trained(recipes: tuple, name: str, options: str, launcher=()) -> list[dict]:
     if "--resume" not in options:
         shutil.rmtree(out, ignore_errors=True)
     usual = f"--task.size {sized(17, 7)} --eval-every 0 --device {bench_turns.device.type}"
-    usual += sized("", " --prompts 4 --max-response 24")
+    usual += sized("", " --prompts 4 --max-response 12")
     words = [sized(*recipes), "--task.directory", data(), "--out", out]
     if recipes is WARM_UP:
         usual += " --stop-at-pass 0"

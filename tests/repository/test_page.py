@@ -110,12 +110,6 @@ def test_the_advantages_of_any_rewards(group):
         assert counted.item() == pytest.approx((after - r) * N / clear)
 
 
-def test_the_group_that_can_be_worked_out():
-    group = torch.tensor([0, 0.3, 1, 0], dtype=F64)
-    close(shown("tailrl", group, 1), torch.tensor([-1, -0.4, 2.4, -1], dtype=F64))
-    assert not shown("tailrl", group[[1, 1, 1]], 1).any()
-
-
 def test_a_group_has_the_shares_that_are_drawn():
     """Of 1,000 rollouts, evenly spread; without a chance for any reward all get the lowest."""
     for chances in ([8, 4, 4, 2, 2], [0, 0, 20, 0, 0], [1, 0, 3, 0, 1], [0, 0, 0, 0, 7]):

@@ -35,12 +35,6 @@ def expected(run):
     return result
 
 
-def test_tensorboard_holds_metrics_jsonl(recorded):
-    found = events(recorded.path)
-    assert found == expected(recorded.path)
-    assert [step for name, step in found if name == "train/reward"] == [0, 1, 2, 3, 4]
-
-
 def test_a_resumed_run_of_tensorboard(recorded, shell):
     """Killed in the fourth step, it repeats the third, which is there once."""
     with killed(at=4):

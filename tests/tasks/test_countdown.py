@@ -5,7 +5,7 @@ import itertools
 import random
 import re
 import time
-from fractions import Fraction
+from fractions import Fraction  # noqa: F401 - of texts that are evaluated
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +19,6 @@ from maxrl.tasks.base import Example
 from maxrl.tasks.countdown import (
     TARGETS,
     Countdown,
-    every,
     expressions,
     normal,
     parsed,
@@ -155,12 +154,6 @@ def test_a_division_by_zero_reaches_nothing(numbers):
         assert tree is not None and value(tree) == found[solution]
 
 
-def test_a_problem_of_five_numbers_that_two_of_are_equal():
-    """Its target was once reached by a division by 0."""
-    task = Countdown("train", numbers=5)
-    assert task.verify(task[6973].answer, task[6973]) == 1
-
-
 def test_a_language_model_without_words_hears_of_them():
     """The maze has no such option, so its error does not name it."""
     start = SimpleNamespace(tokenizer=Tokenizer.from_vocabulary(("<unk>", "Hello")))
@@ -287,12 +280,3 @@ def test_different_answers_are_counted_where_several_can_be_right():
     assert set(one) == {"clipped", "majority"} and set(many) == {*one, "distinct"}
     assert many["distinct"].max() > 1
     assert [name for name, task in TASKS.items() if task.several] == ["countdown"]
-
-
-def test_every_is_the_product_of_its_parts():
-    """Three leaves by hand, with one operation that shows the brackets."""
-    found = every(np.array(["a", "b", "c"], dtype=object), [lambda a, b: "(" + a + b + ")"])
-    orders = ["".join(order) for order in itertools.permutations("abc")]
-    shapes = [f"({x}({y}{z}))" for x, y, z in orders] + [f"(({x}{y}){z})" for x, y, z in orders]
-    assert sorted(found) == sorted(shapes)
-    assert value(parsed("7 / 3")) == Fraction(7, 3)

@@ -98,13 +98,6 @@ def folder(tmp_path_factory):
     return out
 
 
-def test_prepare_writes_distinct_mazes(folder):
-    parts = splits(folder)
-    counts = {split: len(rows) for split, rows in parts.items()}
-    assert counts == {"test": 20, "validation": 30, "train": 300}
-    assert len(np.unique(np.concatenate([*parts.values()]), axis=0)) == 350
-
-
 def test_the_seed_alone_decides_the_stream(folder, monkeypatch):
     """The held-out mazes are its first, so that the number of training mazes does not change them,
     and neither does that of the workers."""

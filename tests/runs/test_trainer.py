@@ -24,6 +24,7 @@ from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, logits, sometim
 from tests.helpers.runs import killed, timeless
 from tests.helpers.tables import each, put
 
+peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
 
 
@@ -41,7 +42,6 @@ def new(tiny_chat, in_a_directory_of_its_own):
 def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_directory_of_its_own):
     """Chat prompts, a function without a verdict now and then, evaluation and PEFT; what
     save_model writes has our logits in transformers."""
-    peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     args = MaxRLConfig("out", **SHORT, reward_weights=[1, 0], eval_strategy="steps", eval_steps=2)
     file = put(Path("mine.jsonl"), sums()[:4])
@@ -73,7 +73,6 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
 def test_an_adapter_knows_its_base(changed, tiny_chat, in_a_directory_of_its_own):
     """Of a run, or saved: another model in the base's place gives other responses and is refused,
     also with a tokenizer of one's own."""
-    peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     shutil.copytree(tiny_chat, "base")
     short = SHORT | {"max_steps": 1}
@@ -164,8 +163,6 @@ def test_a_resumed_run_is_the_same(new):
     before = whole.state.log_history
     whole.train(resume_from_checkpoint=True)
     assert whole.state.log_history == before, "no entry is there twice"
-    with pytest.raises(UsageError, match="newest checkpoint, which is out/step-000004"):
-        new(save_steps=2).train(resume_from_checkpoint="out/step-000002")
     shutil.rmtree("out/step-000004")
     again = new(save_steps=2)
     again.train(resume_from_checkpoint="out/step-000002")
@@ -289,25 +286,16 @@ def test_what_is_changed_afterwards_is_refused(new):
 
 def test_a_given_model_that_does_not_get_the_weights_says_so(tiny_chat, in_a_directory_of_its_own):
     """With an adapter, and where they are rounded; frozen weights are refused then, too."""
-    transformers = pytest.importorskip("transformers")
-    peft = pytest.importorskip("peft")
-    load = transformers.AutoModelForCausalLM.from_pretrained
     lora = peft.LoraConfig(r=2, target_modules="all-linear")
     args = MaxRLConfig("out", **SHORT)
     with pytest.warns(UserWarning, match="keeps its weights"):
-        MaxRLTrainer(load(tiny_chat), digit, args, sums(), peft_config=lora)
+        MaxRLTrainer(loaded(tiny_chat), digit, args, sums(), peft_config=lora)
     with pytest.warns(UserWarning, match="bfloat16"):
-        rounded = load(tiny_chat, dtype=torch.bfloat16)
+        rounded = loaded(tiny_chat).bfloat16()
         trainer = MaxRLTrainer(rounded, digit, args, sums())
     next(rounded.parameters()).requires_grad_(False)
     with pytest.raises(UsageError, match="frozen"):
         trainer.train()
-
-
-def test_what_only_repeats_what_train_has_written_does_nothing(new):
-    trainer = new()
-    trainer.train()
-    assert not trainer.log_metrics("train", {}) and not trainer.save_state()
 
 
 OWN = """
@@ -455,7 +443,6 @@ def test_one_sentence(tiny_chat, in_a_directory_of_its_own, name, value, word):
 def test_every_option_of_an_adapter():
     """Each field of LoraConfig: its default is taken, and any other value is read, says nothing
     about what is trained, or is refused by its name, 0 and False as well."""
-    peft = pytest.importorskip("peft")
     usual = peft.LoraConfig()
     plain = adapter(usual)
     assert adapter(SimpleNamespace(**vars(usual))) == plain, "what has its attributes"
@@ -470,36 +457,20 @@ def test_every_option_of_an_adapter():
             elif f.name in ("r", "lora_alpha", "target_modules"):
                 continue
             elif f.name not in READ:
-                with pytest.raises(UsageError, match=f"peft_config (is|has {f.name} = )"):
-                    adapter(config)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"layers_to_transform": 0}, {"layers_to_transform": [0]}, {"init_lora_weights": False}),
-        *({"lora_dropout": 0.1}, {"use_dora": True}, {"bias": "all"}, {"inference_mode": True}),
-        *({"task_type": "SEQ_CLS"}, {"rank_pattern": {"q_proj": 2}}, {"init_lora_weights": None}),
-    ],
-)
-def test_an_adapter_that_is_not_here(wrong):
-    peft = pytest.importorskip("peft")
-    with pytest.raises(UsageError, match=min(wrong)):
-        adapter(peft.LoraConfig(target_modules=["q_proj"], **wrong))
-    with pytest.raises(UsageError, match=min(wrong)):
-        adapter(SimpleNamespace(r=8, lora_alpha=8, **wrong))
+                # Also of an object that is no LoraConfig.
+                for given in (config, SimpleNamespace(r=8, lora_alpha=8, **{f.name: value})):
+                    with pytest.raises(UsageError, match=f"peft_config (is|has {f.name} = )"):
+                        adapter(given)
 
 
 def test_adapters_of_other_kinds():
     """Those of PEFT that have the attributes of a LoraConfig as well."""
-    peft = pytest.importorskip("peft")
     with pytest.raises(UsageError, match="AdaLoraConfig"):
         adapter(peft.AdaLoraConfig(total_step=5))
 
 
 def test_adapters_that_train_nothing(new, tiny_chat):
     """No projection, no rank, no scale: one sentence, before anything is trained."""
-    peft = pytest.importorskip("peft")
     for given in ({"target_modules": []}, {"lora_alpha": 0}, {"r": None}, {"lora_alpha": None}):
         config = peft.LoraConfig()
         for name, value in given.items():
@@ -510,7 +481,6 @@ def test_adapters_that_train_nothing(new, tiny_chat):
 
 
 def test_the_adapter_of_peft_by_default():
-    peft = pytest.importorskip("peft")
     usual = dict(lora_rank=8, lora_alpha=8.0, lora_projections=("q_proj", "v_proj"))
     assert adapter(peft.LoraConfig()) == usual
     assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual

@@ -47,7 +47,7 @@ def main(file: str):
     distributed.setup("cpu")
     rank, world = distributed.rank(), distributed.world_size()
     torch.set_num_threads(1)
-    found = wrapped("shard", rank, world, SETTINGS) | {"layout": layout()}
+    found = wrapped("shard", rank, world, SETTINGS, ["float64"]) | {"layout": layout()}
     torch.save(found, f"{file}.{rank}")
     cli.cleanup()
 

@@ -15,7 +15,7 @@ CASES += [(setting, case) for setting in nodes.SETTINGS[1:] for case in worker.T
 
 @pytest.fixture(scope="module")
 def alone():
-    return worker.wrapped("ddp", 0, 1, nodes.SETTINGS)
+    return worker.wrapped("ddp", 0, 1, nodes.SETTINGS, ["float64"])
 
 
 @pytest.fixture(scope="module", params=[(2, 1), (2, 2)], ids=["2 x 1", "2 x 2"])

@@ -187,10 +187,11 @@ def rounds(shard: bool, mine: list[int]) -> dict:
     }
 
 
-def samples(shard: bool, mine: list[int]) -> dict:
-    """Rollouts in float64 and under autocast, before and after an update; uneven counts."""
+def samples(shard: bool, mine: list[int], precisions) -> dict:
+    """Rollouts in these precisions, before and after an update; uneven counts."""
     results = {}
-    for name, (setting, low) in PRECISIONS.items():
+    for name in precisions:
+        setting, low = PRECISIONS[name]
         dtype = torch.float32 if low else torch.float64
         ours = policy(setting, shard, dtype, seed=7, autocast=low, wave_rows=8)
         for step in (1, 2):
@@ -372,12 +373,12 @@ def images(rank: int, world: int) -> dict:
     return results
 
 
-def wrapped(kind: str, rank: int, world: int, settings) -> dict:
+def wrapped(kind: str, rank: int, world: int, settings, precisions=PRECISIONS) -> dict:
     """Gradients and rollouts under one wrapper: "ddp", which is none in one process, or "shard"."""
     mine = list(range(rank, P, world))
     shard = kind == "shard"
     found = {setting: gradients(setting, shard, mine) for setting in settings}
-    found |= {"rounds": rounds(shard, mine), "samples": samples(shard, mine)}
+    found |= {"rounds": rounds(shard, mine), "samples": samples(shard, mine, precisions)}
     return found | {"muon": muon(shard, mine)}
 
 

@@ -45,7 +45,7 @@ STARTED = {
     "data/polaris/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/smollm2/prepare.py": "--help",
     "data/word_problems/prepare.py": "--help",
-    "results/lab/guessing.py": "",
+    "results/lab/guessing.py": "tests/results/test_lab.py",
     "results/lab/__main__.py": "mazes9 runs --only weak/seed10 --dry-run",
     "results/maze13_end/neighbours.py": "dapo maze9_laptop --help",
     "results/minimal/study.py": "tests/results/test_studies.py",

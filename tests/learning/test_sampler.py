@@ -16,6 +16,7 @@ from transformers.generation.logits_process import (
 
 from maxrl.learning.losses import entropy, token_log_probs
 from maxrl.models.cache import Cache
+from maxrl.models.transformer import Transformer
 from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.sampling.sampler import generate, noise
@@ -130,6 +131,19 @@ def test_late_counts_change_nothing(N, stop, limit, monkeypatch):
     close(found.entropies, expected.entropies)
 
 
+def noted_shapes(monkeypatch):
+    """The shapes (G, M) of the tokens of each step from now on."""
+    shapes = []
+    decode = Transformer.decode
+
+    def noted(self, tokens, cache):
+        shapes.append(tokens.shape)
+        return decode(self, tokens, cache)
+
+    monkeypatch.setattr(Transformer, "decode", noted)
+    return shapes
+
+
 @pytest.mark.parametrize(
     "every, share, block", [(1, 1.0, 1), (1, 0.0, 32), (3, 0.9, 2), (100, 1.0, 4)]
 )
@@ -138,19 +152,12 @@ def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
     model = tiny.model()
     given = tiny.prompts(LENGTHS), noise(3, 1, range(4), 8, 20), STOP
     expected = generate(model, *given)
-    shapes = set()
-    decode = type(model).decode
-
-    def noted(self, tokens, cache):
-        shapes.add(tokens.shape)
-        return decode(self, tokens, cache)
-
-    monkeypatch.setattr(type(model), "decode", noted)
+    shapes = noted_shapes(monkeypatch)
     monkeypatch.setattr(sampler, "CHECK_EVERY", every)
     monkeypatch.setattr(sampler, "SHRINK_AT", share)
     monkeypatch.setattr(Cache, "BLOCK", block)
     tiny.same(generate(model, *given), expected)
-    assert (len(shapes) > 1) == (every < 100 and share > 0)
+    assert (len({*shapes}) > 1) == (every < 100 and share > 0)
 
 
 def uneven(N: int, limit: int):
@@ -176,14 +183,7 @@ def test_a_wide_group_is_split(block, late, monkeypatch):
         patched.setattr(sampler, "SHRINK_AT", 0)
         expected = generate(model, *given)
     assert torch.equal(expected.lengths, lengths)
-    shapes = []
-    decode = type(model).decode
-
-    def noted(self, tokens, cache):
-        shapes.append(tokens.shape)
-        return decode(self, tokens, cache)
-
-    monkeypatch.setattr(type(model), "decode", noted)
+    shapes = noted_shapes(monkeypatch)
     if late:
         monkeypatch.setattr(sampler, "Late", Lag)
     tiny.same(generate(model, *given), expected)

@@ -2,6 +2,7 @@
 runs are those that the studies name."""
 
 import ast
+import functools
 import re
 import shlex
 from collections import Counter
@@ -38,6 +39,9 @@ SHARED = {"tables", "main"}
 PLACES = {"--out", "--init", "--resume", "--save-every-minutes", "--keep", "--track"}
 
 
+tables_of = functools.cache(lab.tables_of)
+
+
 def tables(text: str) -> list[list[str]]:
     """The lines of every table."""
     return [found.splitlines() for found in re.findall(r"(?m)(?:^\|.*\n)+", text + "\n")]
@@ -54,7 +58,7 @@ def measured(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("study", PAGES)
 def test_the_tables_of_a_study(study):
     """tables.md is what its files say, to the digit, and a page has parts of its tables alone."""
-    text = lab.tables_of(study)
+    text = tables_of(study)
     assert lab.page(study).read_text() == text, f"python -m results.lab {study} tables"
     known = tables(text)
     for page in PAGES[study]:
@@ -69,14 +73,14 @@ def test_the_tables_of_a_study(study):
 def test_the_whole_comparison_is_shown():
     """The studies' page leaves no setting out; the front page has the table that is made for it,
     GRPO with a penalty among its rows, and says no other number than those of the tables."""
-    whole, front, at_one_try = tables(lab.tables_of("comparison"))
+    whole, front, at_one_try = tables(tables_of("comparison"))
     studies = tables((RESULTS / "README.md").read_text())
     assert whole in studies and at_one_try in studies
     page = (ROOT / "README.md").read_text()
     assert front in tables(page)
     assert any("GRPO with KL" in row for row in front)
     # Of a number in a sentence the digits stand in a table, whole or rounded to two.
-    shown = [whole, front, at_one_try, *tables(lab.tables_of("maze13_end"))]
+    shown = [whole, front, at_one_try, *tables(tables_of("maze13_end"))]
     known = re.findall(r"\d*\.\d+", "".join(sum(shown, [])))
     known = {f"{float(value):.{digits}f}"[-1 - digits :] for value in known for digits in (2, 3)}
     section = page.partition("## Results")[2].partition("The first test maze")[0]

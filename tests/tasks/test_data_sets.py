@@ -16,7 +16,6 @@ from tests.helpers.started import python
 
 COUNTS = ("--size", 7, "--train", 100, "--test", 10, "--validation", 10)
 ARGS = (*COUNTS, "--workers", 1, "--out")
-WORDS = ("--train", 20, "--test", 5, "--validation", 5, "--out")
 
 
 def content(folder):

@@ -233,34 +233,23 @@ def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
     refused(shell(*given), *words)
 
 
-def test_of_a_million_equally_long_prompts_one_is_counted():
-    class Many(tiny.Up):
-        equally_long = True
+class Many(tiny.Up):
+    """A million prompts, of which the first alone may be read."""
 
-        def __len__(self):
-            return 10**6
+    equally_long = True
+    vocabulary = ()
 
-        def __getitem__(self, index):
-            assert index == 0
-            return super().__getitem__(index)
+    def __len__(self):
+        return 10**6
 
+    def __getitem__(self, index):
+        assert index == 0
+        return super().__getitem__(index)
+
+
+def test_of_a_million_equally_long_prompts_one_is_read():
+    """To count its tokens, and to see whether it fits the chat template of a model."""
     assert prompt_lengths(Many("train"), Words()) == [4] * 10**6
-
-
-def test_of_a_million_for_a_model_with_words_of_its_own_one_is_read():
-    """Whether prompts fit the chat template of a model is seen in the first."""
-
-    class Many(tiny.Up):
-        equally_long = True
-        vocabulary = ()
-
-        def __len__(self):
-            return 10**6
-
-        def __getitem__(self, index):
-            assert index == 0
-            return super().__getitem__(index)
-
     assert not [*check_templates(Config(), Many("train"), Tokenizer.from_vocabulary(("a",)))]
 
 

@@ -12,8 +12,7 @@ from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.models import checkpoint
 from maxrl.system.errors import UsageError
 from tests.helpers.chats import SHORT, digit, entries, logits, sums
-from tests.helpers.runs import passed, timeless
-from tests.helpers.started import ended, two_ranks
+from tests.helpers.runs import timeless
 
 transformers = pytest.importorskip("transformers")
 
@@ -182,39 +181,6 @@ def test_a_signal_after_a_callback_has_ended_the_training(new, monkeypatch):
     trainer = new([Recorder(stop=2)])
     trainer.train()
     assert saved == [path.name for path in Path("out").glob("step-*")] == ["step-000002"]
-
-
-SCRIPT = """
-import sys
-from maxrl import MaxRLConfig, MaxRLTrainer
-
-def digit(completions, **columns):
-    return [float(c[:1].isdigit()) for c in completions]
-
-class Stop:
-    def on_step_end(self, args, state, control, **named):
-        control.should_training_stop = state.global_step == 2 and args.process_index == 1
-
-args = MaxRLConfig(
-    "two", per_device_train_batch_size=8, num_generations=4, max_completion_length=6,
-    max_steps=4, bf16=False, use_cpu=True,
-)
-with args.main_process_first():
-    data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
-trainer = MaxRLTrainer(sys.argv[1], digit, args, data, callbacks=[Stop()])
-trainer.train()
-main = trainer.accelerator.is_main_process
-assert main == trainer.is_world_process_zero() == (args.process_index == 0) == args.should_save
-trainer.accelerator.print("said once")
-print("steps", trainer.state.global_step, trainer.accelerator.num_processes, args.world_size)
-"""
-
-
-def test_one_rank_that_stops_stops_all(tiny_chat, in_a_directory_of_its_own):
-    Path("script.py").write_text(SCRIPT)
-    said = [passed(ended(rank)) for rank in two_ranks("script.py", tiny_chat)]
-    assert all("steps 2 2 2" in text for text in said)
-    assert sum("said once" in text for text in said) == 1
 
 
 def test_what_scripts_do_after_the_training(new, tiny_chat):

@@ -1,5 +1,6 @@
 """Whole scripts around MaxRLTrainer, and those of TRL with another import."""
 
+import contextlib
 import functools
 import json
 import re
@@ -30,28 +31,56 @@ from maxrl import MaxRLConfig, MaxRLTrainer
 def digit(completions, **columns):
     return [float(c[:1].isdigit()) for c in completions]
 
-model, out, rows, steps = sys.argv[1:]
-args = MaxRLConfig(
-    out, per_device_train_batch_size=int(rows), num_generations=4, max_completion_length=6,
-    max_steps=int(steps), learning_rate=1e-3, logging_steps=1, bf16=False, use_cpu=True,
+class Stop:
+    def on_step_end(self, args, state, control, **named):
+        control.should_training_stop = state.global_step == 2 and args.process_index == 1
+
+model, out, rows = sys.argv[1:]
+options = dict(
+    per_device_train_batch_size=int(rows), num_generations=4, max_completion_length=6,
+    learning_rate=1e-3, logging_steps=1, bf16=False, use_cpu=True,
 )
-data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
+args = MaxRLConfig(out, max_steps=2, **options)
+with args.main_process_first():
+    data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
 trainer = MaxRLTrainer(model, digit, args, data, data[:1])
 trainer.train()
 history = [e["reward"] for e in trainer.state.log_history]
 # A prompt for the first rank alone.
 history.append(trainer.evaluate()["eval_rewards/digit/mean"])
 print("history", history, flush=True)
+main = trainer.accelerator.is_main_process
+assert main == trainer.is_world_process_zero() == (args.process_index == 0) == args.should_save
+trainer.accelerator.print("said once")
+if args.world_size == 2:
+    args = MaxRLConfig("stopped", max_steps=4, **options)
+    trainer = MaxRLTrainer(model, digit, args, data, callbacks=[Stop()])
+    trainer.train()
+    print("steps", trainer.state.global_step, trainer.accelerator.num_processes)
 """
 
 
-def test_two_ranks_are_the_same_run(tiny_chat, monkeypatch, capfd, in_a_directory_of_its_own):
+@pytest.fixture(scope="module")
+def ranks(tiny_chat, tmp_path_factory):
+    """What each of two ranks has said."""
+    with contextlib.chdir(tmp_path_factory.mktemp("ranks")):
+        Path("script.py").write_text(SCRIPT)
+        return [passed(ended(rank)) for rank in two_ranks("script.py", tiny_chat, "two", 8)]
+
+
+def test_one_rank_that_stops_stops_all(ranks):
+    assert all("steps 2 2" in said for said in ranks)
+    assert sum("said once" in said for said in ranks) == 1
+
+
+def test_two_ranks_are_the_same_run(
+    ranks, tiny_chat, monkeypatch, capfd, in_a_directory_of_its_own
+):
     """The same prompts and rollouts as one process, and every rank has the log."""
     Path("script.py").write_text(SCRIPT)
-    ended_well = [passed(ended(rank)) for rank in two_ranks("script.py", tiny_chat, "two", 8, 2)]
-    one, two = (json.loads(re.search(r"history (.*)", said)[1]) for said in ended_well)
+    one, two = (json.loads(re.search(r"history (.*)", said)[1]) for said in ranks)
     assert one == two
-    monkeypatch.setattr(sys, "argv", ["script.py", tiny_chat, "alone", "16", "2"])
+    monkeypatch.setattr(sys, "argv", ["script.py", tiny_chat, "alone", "16"])
     runpy.run_path("script.py", run_name="__main__")
     (alone,) = re.findall(r"history (.*)", capfd.readouterr().out)
     # After an update, runs agree to rounding, and a rollout may differ.

@@ -227,10 +227,15 @@ def test_other_ways_of_drawing_are_remembered_apart(asked, monkeypatch):
     assert all(done for _, done in asked)
 
 
+def cache_of(groups, rows, *budget):
+    """A cache of one layer behind prompts of 3 tokens, with so many rows in each group."""
+    kv = torch.zeros(groups, 1, 3, 2)
+    return Cache([(kv, kv)], torch.full((groups,), 3), rows, *budget)
+
+
 def test_copies_of_a_prefix_count():
     """Groups beyond the prompts have keys and values of a prefix of their own."""
-    kv = torch.zeros(2, 1, 3, 2), torch.zeros(2, 1, 3, 2)
-    cache = Cache([kv], torch.tensor([3, 3]), 4)
+    cache = cache_of(2, 4)
     cache.reserve(1)
     rows = 8 * Cache.BLOCK * cache.token_bytes
     assert cache.peak == rows
@@ -242,8 +247,7 @@ def test_copies_of_a_prefix_count():
 
 
 def test_the_peak_stays_when_rows_have_left():
-    kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
-    cache = Cache([kv], torch.tensor([3]), 4)
+    cache = cache_of(1, 4)
     cache.reserve(1)
     peak = cache.peak
     cache.select(torch.tensor([[2]]), regrouped=False)
@@ -262,8 +266,7 @@ def test_slots_grow_by_a_quarter():
     allows."""
 
     def rooms(longest, until=None, budget=torch.inf):
-        kv = torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
-        cache = Cache([kv], torch.tensor([3]), 2, budget)
+        cache = cache_of(1, 2, budget)
         found = []
         for length in range(1, (until or longest) + 1):
             cache.reserve(length, longest)
@@ -292,44 +295,41 @@ ONE_KEY = dict(intermediate_size=16, head_dim=32, num_key_value_heads=1)
 NARROW = dict(hidden_size=64, intermediate_size=16, head_dim=16, num_key_value_heads=4)
 
 
+def grown(layers, **given):
+    """Of four groups minus two, so that what does not grow with the tokens drops out."""
+    return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
+
+
 @pytest.mark.parametrize("low", (False, True))
 @every_family
 @shared_or_not
 @pytest.mark.parametrize("sizes", (WIDE, NARROW))
 def test_activations_as_measured(family, low, share, sizes):
-    """Within 25 %; four groups minus two, so that what does not grow with the tokens drops out."""
+    """Within 25 %."""
     sizes = sizes | {"model_type": family}
-
-    def grown(layers, again=False):
-        given = {"low": low, "again": again, "share": share} | sizes
-        return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
-
+    given = {"low": low, "share": share} | sizes
     config = TransformerConfig.from_hf(tiny.SIZES | sizes | {"num_hidden_layers": 4})
     tokens = 2 * 3 * 24 + 2 * 8 * share
     copied = 2 * 3 * 8 * share
-    plain = grown(4)
+    plain = grown(4, **given)
     found = dry_run.activation_bytes(config, tokens, low, False, copied)
     assert found == pytest.approx(plain, rel=0.25)
-    one_layer = plain - grown(3)  # while its backward runs
+    one_layer = plain - grown(3, **given)  # while its backward runs
     found = dry_run.activation_bytes(config, tokens, low, True, copied)
-    assert found == pytest.approx(grown(4, again=True) + one_layer, rel=0.25)
+    assert found == pytest.approx(grown(4, again=True, **given) + one_layer, rel=0.25)
 
 
 @pytest.mark.parametrize("again", (False, True))
 @pytest.mark.parametrize("sizes", (WIDE, NARROW, ONE_KEY))
 def test_activations_behind_ragged_prompts(sizes, again):
     """In float32, where heads are repeated; the mask is one for all layers."""
-
-    def grown(layers, again=False):
-        given = {"ragged": True, "again": again} | sizes
-        return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
-
+    given = {"ragged": True} | sizes
     config = TransformerConfig.from_hf(tiny.SIZES | sizes | {"num_hidden_layers": 4})
     own, read = 2 * 3 * 24, 2 * 3 * 8
     # Rows of the mask are 16 numbers long, or a multiple.
     mask = own * 32 * 4
-    plain = grown(4)
-    layer = plain - grown(3)
+    plain = grown(4, **given)
+    layer = plain - grown(3, **given)
     found = dry_run.activation_bytes(config, own + 2 * 8, False, again, read, masked=True)
-    measured = grown(4, again=True) + layer if again else plain - mask
+    measured = grown(4, again=True, **given) + layer if again else plain - mask
     assert found == pytest.approx(measured, rel=0.25)

@@ -94,8 +94,9 @@ def test_another_precision_is_said(warm, shell, monkeypatch):
     """--precision auto chooses one by the hardware, on which a run may be resumed."""
     chosen = [False]
     monkeypatch.setattr(distributed, "use_bfloat16", lambda *_: chosen[0])
-    run = ("train.py", *SHORT, "--init", warm, "--save-every", 2, "--out", "rl", "--resume", "auto")
-    with killed(at=4):
+    few = "--steps 3 --save-every 2 --out rl --resume auto"
+    run = ("train.py", *SHORT, "--init", warm, *few.split())
+    with killed(at=3):
         shell(*run, "--precision", "auto")
     chosen[0] = True
     said = passed(shell(*run, "--precision", "auto"))

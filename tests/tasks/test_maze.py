@@ -188,12 +188,6 @@ def test_a_guess_is_one_of_the_shortest_walks_of_an_empty_maze(size):
         assert found * len(walks) == pytest.approx(open_ones)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_mazes_with_loops_are_packed(size):
-    walls = looped(size, 50)
-    assert (unpack(pack_squares(walls), size) == walls).all()
-
-
 def written(path, walls, form):
     """A file of mazes as their authors have it: grids as JSONL, or chat messages as parquet."""
     if form == "grid":

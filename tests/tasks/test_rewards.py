@@ -103,17 +103,13 @@ def test_a_function_that_writes_into_what_it_gets_spoils_nothing():
 
 
 def test_weighted_sum_and_statistics_by_hand():
-    """Of two functions of one name the second gets a name of its own."""
-    rewards, stats = rewarded([length, right, length], [0.5, -2.0, 1.0], COLUMNS)
+    """Of functions of one name all but the first get a name of their own."""
+    functions = [length, right, length, length]
+    rewards, stats = rewarded(functions, [0.5, -2.0, 1.0, 0.0], COLUMNS)
     assert rewards.tolist() == [[-0.5, 1.0, 2.5], [6.0, 0.0, 1.5]]
-    for name in ("length", "length_2"):
+    for name in ("length", "length_2", "length_3"):
         assert stats[f"rewards/{name}/mean"] == pytest.approx(11 / 6)
     assert stats["rewards/right/mean"] == 0.5
-
-
-def test_functions_of_one_name_are_counted():
-    judge = Rewards([length, length, right, length])
-    assert [*judge.functions] == ["length", "length_2", "right", "length_3"]
 
 
 def test_a_function_called_as_the_metric_of_disagreement():
@@ -246,16 +242,6 @@ def test_a_call_that_fails_stops_the_run(said, tmp_path):
     assert said[:12] in rows[0]["error"]
 
 
-def test_a_call_that_fails_is_dropped(tmp_path):
-    """Its groups are left out and counted, whatever the other functions say."""
-    dropping = Rewards([length, raises], errors="drop", directory=tmp_path)
-    with pytest.warns(UserWarning, match="left out"):
-        rewards, stats = judged(dropping, PROMPTS, TEXTS)
-    assert rewards.isnan().all()
-    assert left_out(stats) == (6, 2, 1)
-    assert stats["rewards/length/mean"] == pytest.approx(11 / 6)
-
-
 @pytest.mark.parametrize(
     "prompt, function", [("hi", raises), (CHAT, raises), (CHAT, lambda **_: 1.0)]
 )
@@ -352,17 +338,15 @@ def test_addresses_of_one_thing(monkeypatch, tmp_path):
 
 
 def test_a_failure_of_weight_0_is_only_counted(tmp_path):
-    """No verdict is taken from it; one of a function that counts leaves out the whole call."""
-
-    def raises(completions):
-        raise ValueError
-
+    """No verdict is taken from it; one of a function that counts leaves out the whole call,
+    whatever the others say."""
     for weights, known in (([1.0, 0.0], 6), ([1.0, 1.0], 0)):
         judge = Rewards([length, raises], weights, "drop", directory=tmp_path)
         with pytest.warns(UserWarning, match="raises"):
             rewards, stats = judged(judge, PROMPTS, TEXTS)
         assert rewards.isfinite().sum() == known
         assert left_out(stats) == (6 - known, (6 - known) / 3, 1)
+        assert stats["rewards/length/mean"] == pytest.approx(11 / 6)
 
 
 def test_a_cut_response_without_a_verdict():
@@ -427,6 +411,9 @@ def test_a_function_that_turns_autograd_off():
         ({"functions": []}, "at least one"),
         ({"weights": [math.nan]}, "finite"),
         ({"weights": [0]}, "must be finite numbers and not all 0"),
+        # A misspelled choice would mean the other one.
+        ({"errors": "raise"}, "raise"),
+        ({"no_verdict": "groups"}, "groups"),
     ],
 )
 def test_refused_settings(options, words):
@@ -443,13 +430,6 @@ def test_the_means_of_an_evaluation(monkeypatch):
     # 0, 1, 2 and 3, four times each, add up to 24.
     assert judge.means() == {f"rewards/{name}/mean": (24 + 34) / (16 + 4)}
     assert judge.means() == {f"rewards/{name}/mean": 34 / 4}
-
-
-@pytest.mark.parametrize("options", [{"errors": "raise"}, {"no_verdict": "groups"}])
-def test_a_misspelled_choice_is_refused(options):
-    """It would mean the other one."""
-    with pytest.raises(UsageError, match=[*options.values()][0]):
-        Rewards([len], **options)
 
 
 def test_weights_that_add_up_to_1_in_float32_are_not_warned_of(recwarn):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 
 import pytest
@@ -12,7 +13,6 @@ from maxrl.tasks.maze import Maze
 from tests import ROOT
 from tests.helpers.pictures import run
 from tests.helpers.runs import passed, refused
-from tests.helpers.started import python
 
 COUNTS = ("--size", 7, "--train", 100, "--test", 10, "--validation", 10)
 ARGS = (*COUNTS, "--workers", 1, "--out")
@@ -99,23 +99,16 @@ def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch):
     assert len(Maze("train", 7, new)) == 100
 
 
-# What a scheduler gives a job of a machine with 64 cores.
-FEW = """
-import os
-os.cpu_count = lambda: 64
-os.sched_getaffinity = lambda process: range(3)
-from results.images import glyphs
-from data.imagenet import prepare as imagenet
-from data.maze import prepare as maze
-from maxrl.tasks import verifiers
-counts = [prepare.OPTIONS["workers"][0] for prepare in (glyphs, imagenet, maze)]
-print("cores", *counts, verifiers.POOL.size)
-"""
+PROGRAMS = ("results/images/glyphs.py", "data/imagenet/prepare.py", "data/maze/prepare.py")
 
 
-def test_processes_for_the_cores_of_a_job():
-    done = python("-c", FEW, cwd=ROOT, check=True)
-    assert done.stdout.split() == ["cores", "3", "3", "3", "3"]
+def test_processes_for_the_cores_of_a_job(monkeypatch):
+    """Of which a scheduler gives three of a machine with 64."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(3), raising=False)
+    for program in PROGRAMS:
+        assert runpy.run_path(str(ROOT / program))["OPTIONS"]["workers"][0] == 3
+    assert runpy.run_path(str(ROOT / "maxrl/tasks/verifiers.py"))["POOL"].size == 3
 
 
 def test_ctrl_c_among_workers(tmp_path, capfd, monkeypatch):

@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -146,22 +145,24 @@ def test_a_dead_rank_ends_the_others(endless, in_a_directory_of_its_own):
 
 
 HOLD = """
+import time
 from pathlib import Path
 from maxrl.run.directory import lock
 file = lock(Path("run"))
 print("held", flush=True)
-input()
+time.sleep(1000)
 """
 
 
 def test_a_directory_in_use(run, shell):
     """A second run is refused with the process of the first; a killed run loses its lock."""
     Path("run").mkdir()
-    holder = start("-c", HOLD, stdin=subprocess.PIPE)
-    assert holder.stdout.readline() == "held\n"
+    Path("hold.py").write_text(HOLD)
+    holder = Forked("hold.py")
+    until(lambda: Path(holder.said).read_text() == "held\n", holder)
     refused(shell(*run, "--out", "run"), f"run is in use by process {holder.pid} on", "--out")
     holder.kill()
-    holder.communicate()
+    holder.join()
     passed(shell(*run, "--out", "run"))
     assert not Path("run/lock").exists()
 

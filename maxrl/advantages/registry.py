@@ -183,7 +183,7 @@ def own(name: str, formula):
     @functools.wraps(formula)
     def checked(rewards: Tensor, **options) -> Tensor:
         try:
-            # A copy, because the function may write into it.
+            # A copy: the function may write into it, and the error below shows the rewards.
             advantages = formula(rewards.clone(), **options)
         except RewardError:
             raise

@@ -148,7 +148,7 @@ def test_what_depends_on_more_than_the_reward_and_its_group_is_refused(name, N):
 @pytest.mark.parametrize(
     "rule, said",
     [
-        (lambda rewards: rewards / rewards.mean(1, keepdim=True), r"not \[nan.* rewards \[0.0"),
+        (lambda rewards: rewards.div_(rewards.mean(1, keepdim=True)), r"not \[nan.* rewards \[0.0"),
         (lambda rewards: {}["nothing"], "raised KeyError: 'nothing'"),
         (lambda rewards: rewards.numpy(), "not ndarray"),
         (lambda rewards: rewards[:, :1], r"shape \(P, N\), not Tensor \(5, 1\)"),

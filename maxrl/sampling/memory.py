@@ -41,7 +41,11 @@ def in_waves(
                 raise
         max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
         if not full:
-            warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
+            warnings.warn(
+                f"out of memory: sampling {max_rows} rollouts at once; every step tries again, "
+                f"unless --wave-rows is {max_rows} or --kv-memory-gb limits what sampling uses",
+                stacklevel=2,
+            )
             # What the wave has left would be used by its own streams and pools alone. A pool that
             # may be used again is not emptied.
             forget_graphs()

@@ -91,8 +91,8 @@ def tested(name: str) -> dict:
     return kept(study, "tests")[test]
 
 
-def by_seed(study: str, name: str, ks, measures=("pass",)) -> dict[str, dict[int, np.ndarray]]:
-    """{row: {seed: means over prompts of pass@k, or of pass@k and then best@k, (measures * ks,)}}.
+def by_seed(study: str, name: str, ks, measure=table.coverage) -> dict[str, dict[int, np.ndarray]]:
+    """{row: {seed: the mean over prompts of pass@k, or of another measure, (ks,)}}.
 
     The tests are NAME-seedSEED.json, where the name is a pattern, or NAME.json, whose seeds are
     counted from 0.
@@ -101,17 +101,15 @@ def by_seed(study: str, name: str, ks, measures=("pass",)) -> dict[str, dict[int
     for test, results in sorted(kept(study, "tests").items()):
         whole, _, seed = test.removesuffix(".json").partition("-seed")
         if re.fullmatch(name, whole):
-            each = [table.coverage(results, ks, measure) for measure in measures]
-            for row in each[0]:
-                # (seeds, prompts, measures * ks)
-                for place, values in enumerate(np.concatenate([one[row] for one in each], axis=2)):
-                    found.setdefault(row, {})[int(seed or place)] = values.mean(0)
+            for row, values in measure(results, ks).items():
+                for place, each in enumerate(values):
+                    found.setdefault(row, {})[int(seed or place)] = each.mean(0)
     return found
 
 
-def all_seeds(study: str, name: str, ks, measures=("pass",)) -> dict[str, np.ndarray]:
-    """The same of rows that have the same seeds, {row: (measures * ks, seeds)}."""
-    found = by_seed(study, name, ks, measures)
+def all_seeds(study: str, name: str, ks, measure=table.coverage) -> dict[str, np.ndarray]:
+    """The same of rows that have the same seeds, {row: (ks, seeds)}."""
+    found = by_seed(study, name, ks, measure)
     return {row: np.transpose([*seeds.values()]) for row, seeds in found.items()}
 
 

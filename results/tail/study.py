@@ -1,5 +1,8 @@
 """13x13 mazes with partial credit, from bases at and below guessing: TailRL and its opponents."""
 
+import numpy as np
+
+from maxrl.analysis.table import coverage
 from results.lab.data import all_seeds, by_seed, read_json
 from results.lab.figures import curve, panel
 from results.lab.guessing import guessing
@@ -19,9 +22,15 @@ GUESSED = "13x13 mazes"
 KEPT_STEPS = 20
 
 
+def pass_and_best(results: dict, ks) -> dict[str, np.ndarray]:
+    """pass@k and then best@k of every maze, (seeds, mazes, 2 ks)."""
+    best = coverage(results, ks, "best")
+    return {row: np.dstack([passed, best[row]]) for row, passed in coverage(results, ks).items()}
+
+
 def comparison(batches: int, rollouts: int):
     """Levels with guesses, and TailRL minus each."""
-    found = all_seeds("tail", f"test-b{batches}-n{rollouts}", TESTED, ("pass", "best"))
+    found = all_seeds("tail", f"test-b{batches}-n{rollouts}", TESTED, pass_and_best)
     title = f"base of {batches} batches, {rollouts} rollouts, test, {len(found['base'][0])} seeds"
     columns = [*pass_columns(TESTED), *(f"best@{k}" for k in TESTED)]
     rows = [[label_of(name), *map(interval, values)] for name, values in found.items()]
@@ -40,15 +49,15 @@ def comparison(batches: int, rollouts: int):
 def after_before() -> dict:
     """pass@1 and best@8 after RL against those of the base, a point for each seed and base."""
     panels = []
-    for k, measure, name in ((1, "pass", "pass@1"), (8, "best", "best@8")):
+    for place, (k, name) in enumerate(((1, "pass@1"), (8, "best@8"))):
         for rollouts in ROLLOUTS:
             points: dict[str, list] = {}
             for batches in BASES:
-                each = by_seed("tail", f"test-b{batches}-n{rollouts}", [k], [measure])
+                each = by_seed("tail", f"test-b{batches}-n{rollouts}", [k], pass_and_best)
                 for method, seeds in each.items():
                     for seed, values in seeds.items():
-                        before = each["base"][seed][0]
-                        points.setdefault(method, []).append((before, values[0]))
+                        before = each["base"][seed][place]
+                        points.setdefault(method, []).append((before, values[place]))
             base = points.pop("base")
             lines = [
                 curve(method, *zip(*sorted(found)), points=True) for method, found in points.items()

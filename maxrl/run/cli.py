@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -138,18 +138,22 @@ def refuse(program: str, error: Exception) -> NoReturn:
     leave(getattr(error, "code", UsageError.code))
 
 
-def leave(code: int, at_once: bool = False) -> NoReturn:
+def leave(code: int, at_once: bool = False, spared: Collection = ()) -> NoReturn:
     """Exit without waiting for anybody, and kill the processes that were started here.
 
     The interpreter is not shut down if `at_once` is true, on several ranks (closing the process
     group would wait for the others), and while a thread of the user's is running.
+
+    spared  processes and threads that are left alone
     """
     for child in multiprocessing.active_children():
-        # torch has a handler that raises an error for every worker of a loader that is killed.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        child.kill()
+        if child not in spared:
+            # torch has a handler that raises an error for every worker of a loader that is killed.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child.kill()
+    own = {threading.main_thread(), *spared}
     running = {thread for thread in threading.enumerate() if not thread.daemon}
-    if at_once or running != {threading.main_thread()} or dist.is_initialized():
+    if at_once or running - own or dist.is_initialized():
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         end(code)

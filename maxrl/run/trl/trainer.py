@@ -5,7 +5,8 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 
 import contextlib
 import json
-import sys
+import multiprocessing
+import threading
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
-from maxrl.run import build, evaluation, setup
+from maxrl.run import build, cli, evaluation, setup
 from maxrl.run.directory import STOPPED, checkpoints
 from maxrl.run.trackers import renamed
 from maxrl.run.trl.around import Around, ScriptRun
@@ -197,6 +198,7 @@ class MaxRLTrainer(Around):
             raise UsageError(f"{said}, which is {newest}")
         cfg = self.cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.execute(script("train"))
+        before = [*multiprocessing.active_children(), *threading.enumerate()]
         self.control.should_training_stop = False
         self.call("on_train_begin")
         with ScriptRun(self) as run:
@@ -212,7 +214,7 @@ class MaxRLTrainer(Around):
             loop.train(cfg, run, self.task, self.validation, *judges, policy, optimizer)
             distributed.barrier()
         if run.stopped and not run.asked:
-            sys.exit(STOPPED)
+            cli.leave(STOPPED, spared=before)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []

@@ -16,7 +16,7 @@ from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
 from maxrl.learning.updates import learning_rate
 from maxrl.run.trl.log import history
-from maxrl.run.trl.options import ABSENT, FIELDS, USUAL, WHY_NOT
+from maxrl.run.trl.options import ABSENT, FIELDS, GONE, USUAL, WHY_NOT
 from maxrl.run.trl.recipe import Arithmetic, recipe
 from maxrl.system.arguments import dashed
 from maxrl.system.errors import UsageError
@@ -40,7 +40,7 @@ def test_every_option_of_trl_is_taken_or_refused():
     """Each field of GRPOConfig is in one list, with TRL's default where it is taken."""
     theirs = defaults_of_trl()
     ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig) if f.name in FIELDS}
-    lists = [set(ours), set(USUAL)]
+    lists = [set(ours), set(USUAL), set(GONE)]
     assert sum(map(len, lists)) == len(set.union(*lists)), "a name is in two lists"
     assert WHY_NOT.keys() <= USUAL.keys()
     older = {"max_prompt_length", "warmup_ratio"}
@@ -100,11 +100,7 @@ def test_what_asks_for_nothing_is_taken():
         assert recipe(MaxRLConfig("x", **given), 1, 8, 8) == recipe(MaxRLConfig("x"), 1, 8, 8)
 
 
-# Of transformers 4.40 to 4.57 and TRL 0.15 to 0.25.
-OLDER = "evaluation_strategy overwrite_output_dir no_cuda save_safetensors logging_dir"
-
-
-@pytest.mark.parametrize("name", [*OLDER.split(), "learning_rat", "micro_batch_token"])
+@pytest.mark.parametrize("name", [*GONE, "learning_rat", "num_generation", "micro_batch_token"])
 def test_names_that_are_gone_or_mistyped(name):
     """A name of the present is in the sentence, or "leave it out"."""
     with pytest.raises(UsageError) as error:
@@ -112,6 +108,15 @@ def test_names_that_are_gone_or_mistyped(name):
     said = str(error.value)
     known = [n for n in (*FIELDS, *Config.__dataclass_fields__) if n in said.replace(name, "", 1)]
     assert known or "leave it out" in said
+
+
+def test_what_older_versions_of_trl_had():
+    """Fields of transformers 4.40 to 4.57 and of TRL 0.15 to 0.25 that are in neither now."""
+    older = "evaluation_strategy overwrite_output_dir logging_dir no_cuda save_safetensors"
+    older += " group_by_length use_liger_loss vllm_guided_decoding_regex vllm_device tokenizer"
+    for name in older.split()[:-1]:
+        with pytest.raises(UsageError, match=f"{name} is gone"):
+            MaxRLConfig("x", **{name: None})
 
 
 def test_every_argument_of_the_trainer_is_taken_or_refused():

@@ -118,6 +118,28 @@ NO_EFFECT = (
     "skip_memory_metrics=true do_train=false do_eval=false do_predict=false local_rank=-1 "
     "remove_unused_columns=false"
 )
+# Options that TRL and transformers had until lately, and what to do instead.
+DROPPED = {
+    "use `eval_strategy`": "evaluation_strategy",
+    "use `use_cpu`": "no_cuda",
+    "use `per_device_train_batch_size`": "per_gpu_train_batch_size",
+    "use `optim`": "adafactor",
+    "use `bf16`": "half_precision_backend fp16_backend fp16_opt_level",
+    "use `fsdp`": "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap",
+    "no run is overwritten; use `resume_from_checkpoint`, or another `output_dir`": (
+        "overwrite_output_dir"
+    ),
+    "rollouts come from the trained model itself; leave it out": (
+        "vllm_device vllm_dtype vllm_max_model_len vllm_guided_decoding_regex"
+    ),
+    "leave it out": (
+        "logging_dir save_safetensors group_by_length per_gpu_eval_batch_size use_mps_device "
+        "jit_mode_eval use_ipex tpu_num_cores tpu_metrics_debug past_index torchdynamo ray_scope "
+        "use_legacy_prediction_loop include_inputs_for_metrics include_tokens_per_second "
+        "push_to_hub_model_id push_to_hub_organization push_to_hub_token mp_parameters "
+        "dispatch_batches split_batches use_liger_loss wandb_log_unique_prompts"
+    ),
+}
 
 
 def defaults(names: str) -> dict[str, Any]:
@@ -129,8 +151,13 @@ def defaults(names: str) -> dict[str, Any]:
     return found
 
 
-# The reason for each option that is refused.
-WHY_NOT = {name: why for why, names in REFUSED.items() for name in defaults(names)}
+def by_name(sentences: dict[str, str]) -> dict[str, str]:
+    """Return the sentence that stands for each name."""
+    return {name: said for said, names in sentences.items() for name in defaults(names)}
+
+
+WHY_NOT = by_name(REFUSED)
+GONE = by_name(DROPPED)
 # What scripts read as the value of an option that is not taken.
 USUAL = defaults(" ".join([*REFUSED.values(), NO_EFFECT]))
 # Arguments of GRPOTrainer that are not here: why, and what instead.
@@ -229,10 +256,13 @@ class MaxRLConfig(Scripted):
             raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
         if name in WHY_NOT and asks(value, USUAL[name]):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
+        if name in GONE:
+            raise UsageError(f"{name} is gone from TRL or transformers: {GONE[name]}")
         known = KINDS | USUAL
         if name not in known:
-            hint = near(name, known, "leave it out")
-            raise UsageError(f"{name} is an option of neither TRL 1.16 nor train.py; {hint}")
+            hint = near(name, known)
+            said = f"{name} is an option of neither TRL nor train.py"
+            raise UsageError(f"{said}; {hint}" if hint else said)
         if name in KINDS:
             value = as_kind(name, KINDS[name], value)
         if name == "output_dir":

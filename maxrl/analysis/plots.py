@@ -66,8 +66,6 @@ RC: Any = {
     "legend.frameon": False,
     "axes.titlesize": 9,
     "legend.title_fontsize": 8,
-    # Two dollars in a name or a path are no formula.
-    "text.parse_math": False,
 }
 
 
@@ -109,14 +107,18 @@ def save(fig, file: Path | None, caption: str, told: str = "", size: int = 8) ->
     import matplotlib.pyplot as plt
 
     lines: dict = {}
-    fig.suptitle(textwrap.fill(caption, 1040 // size), fontsize=size)
+    texts = [fig.suptitle(textwrap.fill(caption, 1040 // size), fontsize=size)]
     for ax in fig.axes:
         handles, labels = ax.get_legend_handles_labels()
         lines |= dict(zip(labels, handles))
+        texts += [ax.title, ax.yaxis.label]
     if lines:
         title = textwrap.fill(told, 130)
         where = {"loc": "outside lower center", "ncols": 4}
-        fig.legend(lines.values(), lines.keys(), title=title, **where)
+        texts += fig.legend(lines.values(), lines.keys(), title=title, **where).get_texts()
+    for text in texts:
+        # Two dollars in a name or a path are no formula.
+        text.set_parse_math(False)
     image = io.BytesIO()
     kind = file.suffix[1:] if file else "png"
     fig.savefig(image, format=kind, dpi=150, metadata={"Creator": MARK})
@@ -180,14 +182,8 @@ def coverage(panels: dict[str, dict[str, dict]], file: Path, caption: str):
         # Rewards, and so the best of k, may be negative.
         lowest = min(0, ax.get_ylim()[0])
         ax.set(xlabel="k, samples per prompt", ylabel=measure, ylim=(lowest, None))
-        plain_numbers(ax.xaxis)
+        ax.xaxis.set_major_formatter("{x:g}")
     save(fig, file, caption, "bands: ± standard error over prompts, of several seeds over these")
-
-
-def plain_numbers(axis) -> None:
-    """Write 0.01 and not 10 to the power of -2 on a logarithmic axis."""
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("")
 
 
 def training(
@@ -301,7 +297,7 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
                     ax.plot(p, weight(rule, p), "--", color=style["color"], lw=1)
         ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
         for axis in (ax.xaxis, ax.yaxis):
-            plain_numbers(axis)
+            axis.set_major_formatter("{x:g}")
     told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
     save(fig, file, caption, told)
 

@@ -171,7 +171,8 @@ def draw_panel(ax, each: dict):
         ax.annotate(sentence, *where, fontsize=7)
     for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
         if scale == "log":
-            plots.plain_numbers(axis)
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
 
 
 def picture(numbers: dict, file: Path):

@@ -6,6 +6,7 @@ python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
 import io
+import itertools
 import os
 import sys
 import textwrap
@@ -156,12 +157,14 @@ def styles(names: Iterable[str]) -> dict[str, dict]:
     """
     found = {}
     seen: Counter = Counter()
-    for place, name in enumerate(names):
+    # Of matplotlib's colours without the red, which is MaxRL's.
+    others = (f"C{i}" for i in itertools.count() if i % 10 != 3)
+    for name in names:
         of = look(name)
         kind = of.colour or name.partition("-")[0]
         dashes = ":" if name == "guess" else DASHES[seen[kind] % len(DASHES)]
         seen[kind] += 1
-        color = of.colour or f"C{place}"
+        color = of.colour or next(others)
         found[name] = dict(label=of.label, color=color, marker=of.marker, linestyle=dashes)
     return found
 

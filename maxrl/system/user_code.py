@@ -80,7 +80,7 @@ def located(address: str) -> str:
     """Return an address with the whole path of its file, which may be written in several ways, so
     that equal texts name one thing."""
     file, _, name = address.rpartition(":")
-    return f"{os.path.abspath(file)}:{name}" if file.endswith(".py") else address
+    return f"{os.path.realpath(file)}:{name}" if file.endswith(".py") else address
 
 
 def import_object(spec: str, option: str) -> Callable:

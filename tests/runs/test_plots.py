@@ -136,6 +136,12 @@ def test_curves_of_one_method_have_other_dashes():
     assert found["grpo"]["linestyle"] == found["rloo"]["linestyle"] == "-"
 
 
+def test_a_guess_is_dotted_and_no_other_is_as_red_as_maxrl():
+    found = plots.styles(["guess", "maxrl", *"abcdefghijkl"])
+    assert [name for name, style in found.items() if style["linestyle"] == ":"] == ["guess"]
+    assert "C3" not in {style["color"] for style in found.values()}
+
+
 def test_weights(figure):
     """Lines are exact weights of N rollouts, dashed ones limits, of which the user's has none."""
     Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")

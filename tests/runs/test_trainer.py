@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from maxrl import MaxRLConfig, MaxRLTrainer
 from maxrl.learning.policy import SequencePolicy
 from maxrl.models import checkpoint
+from maxrl.run import cli
 from maxrl.run.trl.inputs import READ, adapter
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
@@ -207,6 +209,21 @@ def test_workers_end_with_their_run(new, monkeypatch, place, failing):
         trainer.train()
     assert multiprocessing.active_children() == before
     assert kept.value
+
+
+def test_a_signal_ends_a_script_whose_rewards_have_a_thread(new, monkeypatch):
+    """Python would wait for it."""
+    monkeypatch.setattr(cli, "end", lambda code: sys.exit(f"{code} at once"))
+    done = threading.Event()
+
+    def busy(completions, **columns):
+        threading.Thread(target=done.wait).start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return digit(completions)
+
+    with pytest.raises(SystemExit, match="75 at once"):
+        new(busy).train()
+    done.set()
 
 
 def test_a_script_keeps_what_is_its_own(new):

@@ -130,10 +130,11 @@ def draw_all(figures: dict, study: Path, known: dict, pictures: bool):
     """Write the numbers of {name: figure()} into the study's figures.json, beside those known, and
     figures/NAME.png if there are to be pictures."""
     made = {}
+    study.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         made[name] = plain(figure())
         if pictures:
-            (study / "figures").mkdir(parents=True, exist_ok=True)
+            (study / "figures").mkdir(exist_ok=True)
             picture(made[name], study / "figures" / f"{name}.png")
         print(f"{name}: {made[name]['title']}")
     write_entries(study, "figures", known | made, "figures")

@@ -18,7 +18,8 @@ class _Registry(dict):
         raise KeyError(f"no estimator is called {name!r}; {hint}")
 
 
-# Its names are taken. One of the user's may be run again, as a file or in a cell of a notebook.
+# The names in this module are taken. An estimator of the user's may be registered again, as when a
+# notebook's cell is run twice.
 BUILT_IN = "maxrl.advantages.formulas"
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 

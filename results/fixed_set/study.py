@@ -40,7 +40,7 @@ def figure4() -> dict:
     return few_problems(
         "Within eight tries MaxRL gains over 60 epochs, GRPO and RLOO lose",
         "Ours: strong base, .3M parameters, 128 validation mazes x 64 samples. Solid: ours, "
-        f"{seeds_said(3)}; dashed: the paper's",
+        f"{seeds_said(len(curves[1]['maxrl']))}; dashed: the paper's",
         ("paper: GSM8K, SmolLM2-360M", "ours: 128 mazes of 9x9 (reduced scale)"),
         curves,
         EVERY,

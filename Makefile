@@ -68,7 +68,7 @@ proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds
 	$(py) -m pytest tests/proofs
 
-test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores
+test: $(test)  ## the proofs and oracles, in two processes, four to six minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy"; long

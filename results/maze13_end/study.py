@@ -158,7 +158,7 @@ def passed(name: str = "test-.+", ks=TESTED) -> dict[str, dict[int, np.ndarray]]
 
 
 def named_before(title: str, pairs, found: dict):
-    """Comparisons that were named before (item 12's when three seeds were known), corrected for
+    """Comparisons that were named before (part 12's when three seeds were known), corrected for
     their number, on the seeds that were promised."""
     named = {}
     for own, other in pairs:

@@ -1,5 +1,5 @@
 """13x13 mazes to the end of learning: MaxRL, rounds, GRPO with and without a penalty, and what
-others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling."""
+others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling; and demonstrations alone."""
 
 import numpy as np
 
@@ -39,6 +39,7 @@ METHODS = {
     "pkpo-k8": "--estimator pkpo --estimator.k 8 --prompts 16 --rollouts 32",
     "dapo": "--estimator grpo --prompts 160 --rollouts 32",
     "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
+    "supervised": "--estimator supervised --prompts 32 --rollouts 1",
 }
 PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
@@ -116,12 +117,11 @@ def best_saved(name: str) -> int:
 
 # {method: rate} by pass@1 + pass@8 at the end of the search.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4", "rloo": "5e-5"}
-BEST |= {"pkpo-k8": "1e-4"}
+BEST |= {"pkpo-k8": "1e-4", "supervised": "1e-3"}  # the latter is the warm-up's, unsearched
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
-UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
-UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo"}
-UNSEARCHED |= {"grpo-k3.04-s3000": PENALISED, "maxrl-k3.04-s3000": PENALISED}
+UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo", "supervised": "supervised"}
+UNSEARCHED |= {name: PENALISED for name in METHODS if "k3.04" in name and name != PENALISED}
 BEST |= {name: BEST[other] for name, other in UNSEARCHED.items()}
 TESTS: dict[str, list[str]] = {}
 ASKED = "--prompts 2048 --samples 64"

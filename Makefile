@@ -49,7 +49,7 @@ demo: $(plots)  ## two CPU cores, five minutes: a transformer learns 9x9 mazes w
 	$(py) sample.py $(DEMO)/{base,maxrl} --split test
 	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --k 1,8 --plot $(DEMO)/coverage.png
 
-speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, MaxRL and GRPO, three seeds, 13 minutes; results/speed
+speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, MaxRL, GRPO and demonstrations alone, three seeds, 16 minutes; results/speed
 	PYTHONPATH=. $(py) results/speed/speedrun.py $(OPTIONS)
 
 SMOLLM2 ?= runs/smollm2$(SEED)

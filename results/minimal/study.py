@@ -1,6 +1,6 @@
-"""maxrl/minimal.py on five seeds.
+"""maxrl/minimal.py on twenty seeds.
 
-PYTHONPATH=. python results/minimal/study.py --json FILE    makes the 15 runs, one after another
+PYTHONPATH=. python results/minimal/study.py 5 20 --json FILE    seeds 5 to 19, one after another
 """
 
 import json
@@ -12,13 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from results.lab.data import kept
-from results.lab.intervals import interval
+from results.lab.intervals import ahead, interval, side_by_side
 from results.lab.tables import METHODS, label_of, table
 
 RULES = METHODS[::-1]
-SEEDS = range(5)
 PRINTED = re.compile(r"step (\d+): pass rate ([\d.]+), (\d+) of 100 sums solved")
-TESTS = {"results.json": ["results/minimal/study.py"]}
+# The first seed of each, and the one after its last.
+TESTS = {
+    "results.json": ["results/minimal/study.py", "0", "5"],
+    "more.json": ["results/minimal/study.py", "5", "20"],
+}
 
 
 def minimal(method: str, seed: int) -> list[list]:
@@ -29,23 +32,28 @@ def minimal(method: str, seed: int) -> list[list]:
 
 
 def tables():
-    found = kept("minimal", "tests")["results.json"]
-    runs = {method: np.array(found[method]) for method in RULES}  # (seeds, rows, 3)
-    rows = []
-    for column, what, scale, digits in ((1, "pass rate", 1, 3), (2, "share solved", 100, 2)):
-        for method in RULES:
-            last = runs[method][:, -1, column] / scale
-            cells = [f"{value:.{digits}f}" for value in last]
-            rows.append([f"{label_of(method)}, {what}", *cells, interval(last)])
-    for other in ("grpo", "rloo"):
-        lead = runs["maxrl"][:, -1, 1] - runs[other][:, -1, 1]
-        cells = [f"{value:+.3f}" for value in lead]
-        rows.append([f"MaxRL minus {label_of(other)}, pass rate", *cells, interval(lead)])
-    seeds = [f"seed {seed}" for seed in SEEDS]
-    table(["after 450 steps", *seeds, "mean, 95 % interval"], rows)
+    found = kept("minimal", "tests")
+    last = {}
+    for method in RULES:
+        runs = [rows for name in TESTS if name in found for rows in found[name][method]]
+        last[method] = np.array(runs)[:, -1, 1:].T  # (2, seeds)  pass rate, sums solved
+    levels, leads, each = [], [], []
+    for method, (rate, solved) in last.items():
+        ends = [f"{rate.min():.3f}", f"{rate.max():.3f}"]
+        levels.append([label_of(method), interval(rate), *ends, interval(solved / 100)])
+        each.append([label_of(method), side_by_side(rate)])
+        if method != "maxrl":
+            lead = last["maxrl"][0] - rate
+            cells = [interval(lead, "+"), ahead(lead), f"{lead.min():+.3f}", f"{lead.max():+.3f}"]
+            leads.append([f"MaxRL minus {label_of(method)}", *cells])
+    ends = ["lowest", "highest"]
+    table(["after 450 steps", "pass rate, 95 %", *ends, "share solved, 95 %"], levels)
+    table(["pass rate", "95 %", "ahead on", *ends], leads)
+    table(["seed by seed", "pass rate"], each)
 
 
 if __name__ == "__main__":
+    first, end = map(int, sys.argv[1:3])
     made = {"command": "python -m results.lab minimal test"}
-    made |= {method: [minimal(method, seed) for seed in SEEDS] for method in RULES}
+    made |= {method: [minimal(method, seed) for seed in range(first, end)] for method in RULES}
     Path(sys.argv[-1]).write_text(json.dumps(made).replace("]], ", "]],\n") + "\n")

@@ -8,7 +8,7 @@ import numpy as np
 from maxrl.analysis import plots
 from maxrl.analysis.metrics import half_width
 from results.lab.data import paper, write_entries
-from results.lab.guessing import guessing
+from results.lab.guessing import best_guess, guessing
 
 # Settings of a panel that are not those of matplotlib's axes.
 OWN_KEYS = ("lines", "levels", "zero")
@@ -75,8 +75,8 @@ def guess_curve(name: str, ks) -> dict:
 
 
 def guess_level(name: str, k: int) -> dict[str, str]:
-    """The same at one k, a level of a panel."""
-    return {f"{guessing(name, [k])[0]:.3f}": "guessing"}
+    """The best guess at one k, a level of a panel."""
+    return {f"{best_guess(name, [k])[0]:.3f}": "guessing"}
 
 
 def level(*panels: dict) -> list[dict]:

@@ -98,7 +98,7 @@ def gap_k() -> dict:
         "caption": "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before "
         f"RL), {STEPS} steps of 16 prompts with 32 rollouts each; bars: 95 % t intervals over "
         f"{len(passed['base'].T)} seeds; points of one k stand side by side. KL: a penalty of .04. "
-        "Guessing has .003, .028 and .20 at k = 1, 8 and 64",
+        "The commonest walks, a list blind to the maze, have .004, .06 and .39 at k = 1, 8 and 64",
         "panels": [gap_panel(ks, lines)],
     }
 

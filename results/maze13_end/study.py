@@ -385,14 +385,14 @@ def together(title: str, more: str, names: dict, panels) -> dict:
 
 def many() -> dict:
     """128 rollouts and 32."""
-    title = "With 128 rollouts both methods solve more mazes, in fewer steps"
+    title = "With 128 rollouts MaxRL leads GRPO within 8 samples, too"
     more = ", with 128 rollouts 900; each method at its best rate with 32 on another seed"
     return together(title, more, MANY, [(8, "steps"), (8, "rollouts, millions")])
 
 
 def longer() -> dict:
     """3,000 steps and 1,500."""
-    title = "In 3,000 steps MaxRL gains much in pass@1 as well, GRPO without KL little"
+    title = "After 3,000 steps MaxRL leads GRPO in pass@1, too, both without KL"
     more = " or twice as many; each method at its best rate for 1,500 on another seed"
     return together(title, more, LONG, [(k, "steps") for k in KS])
 

@@ -42,7 +42,7 @@ def test_the_cells_run(monkeypatch, capsys):
 
 
 def test_what_the_methods_make_of_a_seed():
-    """Every number of training is that of seed 0 in the study of five seeds."""
+    """Every number of training is that of seed 0 in its study."""
     (cell,) = [cell for cell in CODE if "minimal.main" in "".join(cell["source"])]
     found = re.findall(r"step (\d+): pass rate (\S+), (\d+) of 100", printed_by(cell))
     study = kept("minimal", "tests")["results.json"]

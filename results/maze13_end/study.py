@@ -120,7 +120,7 @@ BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e
 BEST |= {"pkpo-k8": "1e-4", "supervised": "1e-3"}  # the latter is the warm-up's, unsearched
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
-UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo", "supervised": "supervised"}
+UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo"}
 UNSEARCHED |= {name: PENALISED for name in METHODS if "k3.04" in name and name != PENALISED}
 BEST |= {name: BEST[other] for name, other in UNSEARCHED.items()}
 TESTS: dict[str, list[str]] = {}

@@ -18,6 +18,7 @@ from maxrl.analysis.metrics import half_width, t_quantile
 from maxrl.learning.policy import SequencePolicy
 from maxrl.run import grid
 from maxrl.run.directory import STOPPED
+from maxrl.run.recipes.laptop import maze9_laptop_sft
 from maxrl.system.errors import UsageError
 from maxrl.system.files import read_json
 from results.lab import __main__ as lab
@@ -235,8 +236,8 @@ def test_the_best_saved_step_by_validation(monkeypatch):
 
 
 def test_the_rates_are_those_of_the_search():
-    """A rate is the best of those that were run, with both neighbours; the penalty is the better
-    one."""
+    """A rate is the best of those that were run, with both neighbours, or that of the warm-up for
+    demonstrations; the penalty is the better one."""
     scores: dict[str, dict[str, float]] = {}
     for arm, seeds in data.runs("maze13_end").items():
         if maze13_end.SEARCHED in seeds and "-lr" in arm:
@@ -248,6 +249,8 @@ def test_the_rates_are_those_of_the_search():
             assert max(scores[name], key=scores[name].get) == chosen
             place = maze13_end.RATES.index(chosen)
             assert set(maze13_end.RATES[max(place - 1, 0) : place + 2]) <= set(scores[name])
+        elif name == "supervised":
+            assert float(chosen) == maze9_laptop_sft().lr
         else:
             assert chosen == maze13_end.BEST[maze13_end.UNSEARCHED[name]]
     penalised = {name: max(some.values()) for name, some in scores.items() if "-k" in name}

@@ -1,6 +1,7 @@
 import os
 import runpy
 import sys
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -45,6 +46,13 @@ def pytest_collection_modifyitems(items):
     """
     order = {f"test_{name}": place for place, name in enumerate(LONG.split())}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+@pytest.fixture
+def recwarn(recwarn):
+    """Without the garbage collector's warnings, which come at any time and from other tests."""
+    warnings.simplefilter("ignore", ResourceWarning)
+    return recwarn
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 two levels.
 """
 
-import warnings
 from unittest import mock
 
 import pytest
@@ -106,7 +105,7 @@ def gpu(monkeypatch):
 
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("fails", ["", "in the capture", "at its end"])
-def test_graphs_and_their_failure_change_no_token(wanted, fails, gpu, monkeypatch):
+def test_graphs_and_their_failure_change_no_token(wanted, fails, gpu, monkeypatch, recwarn):
     """On a GPU that runs nothing during a capture. After one failure nothing more is captured."""
     calls = []
 
@@ -138,17 +137,16 @@ def test_graphs_and_their_failure_change_no_token(wanted, fails, gpu, monkeypatc
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(sampler, "CudaGraph", lambda step, _, on: CudaGraph(step, gpu, on))
     monkeypatch.setattr(sampler, "decode_step", step)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        assert responses() == expected
-        assert responses() == expected
+    recwarn.clear()
+    assert responses() == expected
+    assert responses() == expected
     captures = calls.count("capture")
     assert captures == calls.count("end")
     assert bool(captures) == wanted
     assert ("replay" in calls) == (wanted and not fails)
     if fails:
-        assert captures == len(warned) == wanted
-        assert all("--cuda-graphs false" in str(warning.message) for warning in warned)
+        assert captures == len(recwarn) == wanted
+        assert all("--cuda-graphs false" in str(warning.message) for warning in recwarn)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The policy's gradient: nothing that saves work or memory changes it."""
 
-import warnings
 from itertools import product
 from unittest import mock
 
@@ -164,7 +163,7 @@ def test_a_policy_without_stop_tokens_is_refused():
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
-def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halvings, error):
+def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halvings, error, recwarn):
     """A device with room for so many rows: 20 of whole groups, 8, then 4, 2, 1 of a group."""
     examples = tiny.examples(*["UP " * n + "UP" for n in range(5)])
     expected = tiny.policy(wave_rows=8).rollout(examples, 4, step=3)
@@ -179,10 +178,9 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halving
         return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
     monkeypatch.setattr("maxrl.learning.policy.generate", limited)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        rollouts = tiny.policy(wave_rows=20).rollout(examples, 4, step=3)
-    assert ["out of memory" in str(warning.message) for warning in said] == [True] * halvings
+    recwarn.clear()
+    rollouts = tiny.policy(wave_rows=20).rollout(examples, 4, step=3)
+    assert ["out of memory" in str(warning.message) for warning in recwarn] == [True] * halvings
     assert asked[-1] <= room
     assert CudaGraph.pool == (None if halvings else "of graphs")
     tiny.same(rollouts, expected)

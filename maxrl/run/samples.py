@@ -30,7 +30,7 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
     line: dict = {"step": step, "rollouts": rewards.shape[1], "prompts": []}
     chosen = list(map(best_and_worst, rewards))
     # Prompts with different rewards have more to show, and come first.
-    order = sorted(range(len(examples)), key=lambda i: -len(chosen[i]))
+    order = sorted(range(len(chosen)), key=lambda i: -len(chosen[i]))
     for i in order[:PROMPTS]:
         line["prompts"].append(
             {

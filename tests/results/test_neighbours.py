@@ -1,7 +1,9 @@
 """The neighbours' sampling of results/maze13_end, prompt by prompt."""
 
+import json
 import random
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -56,3 +58,20 @@ def test_batches_until_enough_have_a_signal():
     batches = mixed[:4][-1] // 4 + 1
     assert found.num_rollouts.tolist() == [6] * 4 * batches
     assert set(found.num_rounds.tolist()) == {batches}
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("dapo", "--estimator grpo --prompts 20"),
+        ("ada", "--estimator reinforce --no-verdict rollout --prompts 4"),
+    ],
+)
+def test_a_run_to_its_end(name, options, shell, dice):
+    """With its evaluations and samples."""
+    script, up = "results/maze13_end/neighbours.py", "--task tests.helpers.tiny:Up --max-response 6"
+    rest = f"{up} --rollouts 32 --init {dice} --steps 2 --eval-every 1 --out run"
+    code, said = shell(script, name, "tiny", *f"{options} {rest}".split())
+    assert code == 0, said
+    steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [row["rollouts"] > 0 and "eval/pass@1" in row for row in steps] == [True, True]

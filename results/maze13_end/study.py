@@ -115,9 +115,9 @@ def best_saved(name: str) -> int:
     return SAVED * (best + 1) if at_saved[best] > scores[-1] else 0
 
 
-# {method: rate} by pass@1 + pass@8 at the end of the search.
+# {method: rate} by pass@1 + pass@8 at the end of the search; of demonstrations the warm-up's.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4", "rloo": "5e-5"}
-BEST |= {"pkpo-k8": "1e-4", "ada": "4e-4", "supervised": "1e-3"}  # the latter is the warm-up's, unsearched
+BEST |= {"pkpo-k8": "1e-4", "dapo": "5e-5", "ada": "4e-4", "supervised": "1e-3"}
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo"}

@@ -7,11 +7,13 @@ from results.lab.data import at_clocks, clock, paired, runs
 from results.lab.intervals import ahead, holm, interval, p_value
 
 METHODS = ("maxrl", "grpo", "rloo")
+# What is compared with and is not an estimator of the package.
+OTHERS = {"dapo": "DAPO", "ada": "Reinforce-Ada", "ada-half": "Reinforce-Ada, half the rate"}
 
 
 def label_of(name: str) -> str:
     """What a row such as maxrl-128 is called."""
-    return look(name).label
+    return OTHERS.get(name) or look(name).label
 
 
 def table(columns: Iterable, rows: Iterable[Iterable]):

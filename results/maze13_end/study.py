@@ -31,10 +31,6 @@ METHODS = {
     "grpo32x16-k3.04": "--estimator grpo --prompts 32 --rollouts 16 --beta .04",
     "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
     "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
-    "maxrl-s3000": "--estimator maxrl --prompts 16 --rollouts 32",
-    "grpo-s3000": "--estimator grpo --prompts 16 --rollouts 32",
-    "grpo-k3.04-s3000": "--estimator grpo --prompts 16 --rollouts 32 --beta .04",
-    "maxrl-k3.04-s3000": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04",
     "rloo": "--estimator rloo --prompts 16 --rollouts 32",
     "pkpo-k8": "--estimator pkpo --estimator.k 8 --prompts 16 --rollouts 32",
     "dapo": "--estimator grpo --prompts 160 --rollouts 32",
@@ -45,15 +41,17 @@ PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
 # What is run on six seeds or more, all others on three.
 MORE = (*PRIMARY, "maxrl-k3.04")
+METHODS |= {f"{name}-s3000": METHODS[name] for name in MORE}
+METHODS["ada-half"] = METHODS["ada"]  # at half the rate that the search chose
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 MINUS = {
     "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
-    "grpo": "rloo",
+    "grpo": "rloo dapo",
     PENALISED: "grpo grpo-k2.04",
     "grpo-k2.04": "grpo",
     "maxrl-k3.04": f"{PENALISED} grpo32x16-k3.04 maxrl",
     "rounds16": f"maxrl {PENALISED}",
-    "rounds32": f"{PENALISED} grpo32x16-k3.04 dapo ada",
+    "rounds32": f"{PENALISED} grpo32x16-k3.04 dapo ada ada-half",
     "maxrl-n128": "grpo-n128 maxrl",
     "grpo-n128": "grpo",
     "maxrl-s3000": "grpo-s3000 grpo-k3.04-s3000 maxrl",
@@ -63,6 +61,7 @@ MINUS = {
 }
 PAIRS = [(own, other) for own, others in MINUS.items() for other in others.split()]
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
+PROGRAMS["ada-half"] = PROGRAMS["ada"]
 # DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
 OTHER_STEPS |= {name: 3000 for name in METHODS if name.endswith("-s3000")}
@@ -120,7 +119,7 @@ BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e
 BEST |= {"pkpo-k8": "1e-4", "dapo": "5e-5", "ada": "4e-4", "supervised": "1e-3"}
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
-UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo"}
+UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo", "ada-half": "maxrl"}
 UNSEARCHED |= {name: PENALISED for name in METHODS if "k3.04" in name and name != PENALISED}
 BEST |= {name: BEST[other] for name, other in UNSEARCHED.items()}
 TESTS: dict[str, list[str]] = {}

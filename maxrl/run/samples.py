@@ -22,7 +22,7 @@ PROMPTS = 2  # of a line
 def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
     """Append the line of a step if it is due, with prompts of rank 0.
 
-    rewards (P_local, N) are NaN where there is no verdict.
+    rewards (P_local, N), of the first P_local examples, are NaN where there is no verdict.
     """
     if run.task.classes or not run.main or not run.cfg.shows(step):
         return

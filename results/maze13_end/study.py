@@ -62,7 +62,7 @@ MINUS = {
 PAIRS = [(own, other) for own, others in MINUS.items() for other in others.split()]
 PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
 PROGRAMS["ada-half"] = PROGRAMS["ada"]
-# DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
+# On the search's seed DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
 OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
 OTHER_STEPS |= {name: 3000 for name in METHODS if name.endswith("-s3000")}
 # A ladder: a search goes up and down from its middle until both neighbours of the best are worse.

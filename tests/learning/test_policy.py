@@ -180,7 +180,7 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halving
     monkeypatch.setattr("maxrl.learning.policy.generate", limited)
     recwarn.clear()
     rollouts = tiny.policy(wave_rows=20).rollout(examples, 4, step=3)
-    assert ["out of memory" in str(warning.message) for warning in recwarn] == [True] * halvings
+    assert sum("out of memory" in str(warning.message) for warning in recwarn) == halvings
     assert asked[-1] <= room
     assert CudaGraph.pool == (None if halvings else "of graphs")
     tiny.same(rollouts, expected)

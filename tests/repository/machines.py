@@ -22,12 +22,15 @@ ROWS = {
     "bfloat16": "MAXRL_TEST_BFLOAT16=1",
     "busy": "",
 }
-SUITE = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile"]
+SUITE = [
+    *(sys.executable, "-m", "pytest", "--disable-warnings"),
+    *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+]
 SPIN = [sys.executable, "-c", "while True: pass"]
 
 
 def run(name: str) -> int:
-    """Run the suite in two processes; the exit code of pytest."""
+    """Run the suite in two processes and print its last line, with what failed; the exit code."""
     settings = dict(pair.split("=") for pair in ROWS[name].split())
     environment = {"OMP_NUM_THREADS": "1"} | os.environ | settings
     others = [subprocess.Popen(SPIN) for _ in range(2 if name == "busy" else 0)]
@@ -38,7 +41,10 @@ def run(name: str) -> int:
     finally:
         for process in others:
             process.kill()
-    print(f"{name:12} {log.read_text().splitlines()[-1]}", flush=True)
+    said = log.read_text()
+    if code:
+        print(said[max(said.find("= FAILURES ="), 0) :])
+    print(f"{name:12} {said.splitlines()[-1]}", flush=True)
     return code
 
 

@@ -123,12 +123,13 @@ def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
         assert not end.code
 
 
-def test_the_rows_of_machines(monkeypatch, tmp_path):
-    """Every row starts the suite in its environment; the worst exit code is that of all."""
+def test_the_rows_of_machines(monkeypatch, tmp_path, capsys):
+    """Every row starts the suite in its environment; the worst exit code is that of all. What has
+    failed is printed."""
     told = []
 
     def suite(words, env, stdout, stderr):
-        stdout.write("1 passed\n")
+        stdout.write("= FAILURES =\nwhat failed\n" * (len(told) == 1) + "the last line\n")
         told.append(env.get("ATEN_CPU_CAPABILITY"))
         return subprocess.CompletedProcess(words, len(told) == 2)
 
@@ -136,6 +137,8 @@ def test_the_rows_of_machines(monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "run", suite)
     assert machines.main(["native", "smallest", "avx2"]) == 1
     assert told[1:] == ["default", "avx2"]
+    said = capsys.readouterr().out
+    assert said.count("the last line") == 4 and said.count("what failed") == 1
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import runpy
+import secrets
 import signal
 import socket
 import subprocess
@@ -157,6 +158,10 @@ def until(true, process, seconds=300):
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """One below those that the system gives to connections: of these, another test's could have it
+    before the run listens."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("", port))
+            return port

@@ -8,7 +8,7 @@ import numpy as np
 from maxrl.analysis import plots
 from maxrl.analysis.metrics import half_width
 from results.lab.data import paper, write_entries
-from results.lab.guessing import best_guess, guessing
+from results.lab.guessing import best_guess
 
 # Settings of a panel that are not those of matplotlib's axes.
 OWN_KEYS = ("lines", "levels", "zero")
@@ -70,8 +70,8 @@ def gap_panel(ks, lines: list[dict]) -> dict:
 
 
 def guess_curve(name: str, ks) -> dict:
-    """pass@k of guesses at a test set."""
-    return curve("guess", ks, guessing(name, ks))
+    """pass@k of the best guess at a test set."""
+    return curve("guess", ks, best_guess(name, ks))
 
 
 def guess_level(name: str, k: int) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
 their seeds: mazes and Countdown by their tasks (Task.guess), word problems by the range of answers.
-A guess is drawn with equal chances. Whoever knows the generator does better with
-a list of the commonest walks: `lists` has {test set: {k: share of its mazes that the first k
+A guess is drawn with equal chances. Whoever knows the generator does better with a list of the
+commonest walks or expressions: `lists` has {test set: {k: share of its problems that the first k
 solve}}.
 """
 
@@ -19,12 +19,12 @@ from data.maze import prepare as mazes
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import write_text
 from maxrl.tasks.base import Task
-from maxrl.tasks.countdown import Countdown
+from maxrl.tasks.countdown import Countdown, values_of
 from maxrl.tasks.maze import Maze
 from results.lab.data import read_json
 
 FILE = Path(__file__).with_name("guessing.json")
-LISTED = (1, 8, 64)
+LISTED = (1, 2, 4, 8, 16, 32, 64)
 
 
 def maze_sets(size: int, seed: int, count: int, others: int) -> tuple[Task, Task]:
@@ -52,6 +52,26 @@ def common_walks(size: int, seed: int, count: int, others: int = 10_000) -> dict
     return found
 
 
+def common_expressions(count: int, others: int = 3_000) -> dict[str, float]:
+    """{k: share of the test problems that k expressions solve}: each solves the most of those other
+    problems that the ones before it do not."""
+
+    def right(split, size):  # (problems, expressions)
+        found = [example.columns for example in map(Countdown(split).__getitem__, range(size))]
+        return np.array([values_of(each["numbers"]) == each["target"] for each in found])
+
+    test, left = right("test", count), right("train", others)
+    solved = np.zeros(count, bool)
+    found = {}
+    for k in range(1, max(LISTED) + 1):
+        best = left.sum(0).argmax()
+        left = left[~left[:, best]]
+        solved |= test[:, best]
+        if k in LISTED:
+            found[str(k)] = float(solved.mean())
+    return found
+
+
 def numbers(answers: int, count: int) -> list[float]:
     """So many problems with so many answers: word problems have the numbers from 1 to 100."""
     return [1 / answers] * count
@@ -70,10 +90,14 @@ SETS = {
 }
 
 
-# Test sets with a list of walks.
+# Test sets with a list.
 LISTS = {
+    "9x9 mazes of ten seeds": partial(common_walks, 9, 3, 512),
+    "9x9 mazes": partial(common_walks, 9, 0, 256),
     "13x13 mazes": partial(common_walks, 13, 3, 512),
     "2,048 13x13 mazes": partial(common_walks, 13, 3, 2048),
+    "17x17 mazes": partial(common_walks, 17, 1, 256),
+    "Countdown": partial(common_expressions, 1024),
 }
 
 

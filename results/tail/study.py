@@ -5,7 +5,7 @@ import numpy as np
 from maxrl.analysis.table import coverage
 from results.lab.data import all_seeds, by_seed, read_json
 from results.lab.figures import curve, panel
-from results.lab.guessing import guessing
+from results.lab.guessing import best_guess
 from results.lab.intervals import interval, side_by_side
 from results.lab.tables import label_of, leads, pass_columns, searched, summary, table
 
@@ -34,7 +34,8 @@ def comparison(batches: int, rollouts: int):
     title = f"base of {batches} batches, {rollouts} rollouts, test, {len(found['base'][0])} seeds"
     columns = [*pass_columns(TESTED), *(f"best@{k}" for k in TESTED)]
     rows = [[label_of(name), *map(interval, values)] for name, values in found.items()]
-    rows.append(["guessing", *(f"{value:.3f}" for value in guessing(GUESSED, TESTED)), "", "", ""])
+    guessed = [f"{value:.3f}" for value in best_guess(GUESSED, TESTED)]
+    rows.append(["guessing", *guessed, "", "", ""])
     walks = [walk["best"] for walk in read_json("tail/walks.json")["walks"]]
     rows.append(["fixed walks", "0", "0", "0", f"{walks[0]:.3f}", f"{walks[7]:.3f}", ""])
     table([title, *columns], rows)

@@ -283,8 +283,9 @@ def check_values(name: str, rewards: Tensor, domain: str, lifted: bool = False) 
         bad = rewards[~good][0].cpu().numpy()
         hint = (
             f"to go on with {name}, give all reward functions but one the weight 0, or write one "
-            "that returns 1 where all are satisfied; rloo or grpo take any finite reward"
+            "that returns 1 where all are satisfied; in a single round rloo or grpo take any "
+            "finite reward"
         )
         if lifted:
-            hint += f", and thresholds=True {name} at every threshold of the reward"
+            hint += f", and {name} its thresholds, with thresholds=True (--thresholds true)"
         raise RewardError(f"{name} got a reward of {bad!s} but takes {allowed}; {hint}")

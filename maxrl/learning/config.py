@@ -146,7 +146,8 @@ class Config:
     beta: float = language_option(0.0, "Weight of the KL penalty to the frozen model of --init.")
     kl: str = language_option(
         "k3",
-        "KL penalty: k3 has the gradient of KL(reference || model), k2 of KL(model || reference).",
+        "KL penalty of each token: k3 has the gradient of KL(reference || model), k2 that of "
+        "KL(model || reference).",
         choices=("k3", "k2"),
     )
     entropy_bonus: float = language_option(

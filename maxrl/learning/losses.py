@@ -137,7 +137,8 @@ def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     """KL(m || reference) per token by q - log q - 1, q = m_ref / m (Schulman 2020): never negative.
 
     Its mean over samples of m is KL(m || reference). As a loss, as in GRPO, the samples are held
-    fixed, and the expectation of its gradient is the gradient of KL(reference || m).
+    fixed, and the expectation of its gradient is that of each token's KL(reference || m) after the
+    tokens that m has drawn before it.
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """
@@ -149,8 +150,9 @@ def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
 def k2(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     """Half of (log q)^2 per token, q = m_ref / m (Schulman 2020): never negative.
 
-    As a loss, with the samples held fixed, the expectation of its gradient is the gradient of
-    KL(m || reference). Its value is biased, so the metric `kl` is k3 whatever the loss has.
+    As a loss, with the samples held fixed, the expectation of its gradient is that of each token's
+    KL(m || reference); what a token changes in the KL of later ones is left out. Its value is
+    biased, so the metric `kl` is k3 whatever the loss has.
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """

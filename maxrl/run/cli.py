@@ -70,8 +70,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
         if isinstance(error, (UsageError, *sentences)):
             refuse(program, error)
         if isinstance(error, (RewardError, PromptError)):
-            said = str(error).replace("thresholds=True", "--thresholds true")
-            refuse(program, RunError(said))
+            refuse(program, RunError(str(error)))
         if disk_full(error):
             again = ", then use --resume auto" if program == "train.py" else ""
             full = f"{error}: free some space{again}"

@@ -129,12 +129,17 @@ def load(cfg: Config, split: str) -> Task:
 
 
 def check_templates(cfg: Config, task: Task, tokenizer: Tokenizer) -> Iterator[str]:
-    """Say which prompts do not get the model's chat template, and which have it already."""
+    """Say which prompts the model cannot read, which do not get its chat template, and which have
+    it already."""
     if task.vocabulary:
         return
     # Where all have as many tokens there may be a million of them, all made alike.
     count = min(len(task), 1) if task.equally_long else len(task)
     prompts = [example_of(task, i).prompt for i in range(count)]
+    for prompt in prompts[:100]:
+        if "<unk>" in tokenizer.decode(tokenizer.encode_prompt(prompt)):
+            yield f"this model's vocabulary lacks words of {prompt!s:.80}: blanks separate words"
+            break
     templated = tokenizer.chat_template and cfg.task_options.get("chat") is not False
     added = tokenizer.backend.encode("").ids
     plain = [] if templated else prompts[:1]

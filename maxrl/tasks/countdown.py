@@ -39,8 +39,9 @@ REQUEST = (
 
 
 class Countdown(Task):
-    """`size` problems with a solution, each a function of seed, split and index alone.
+    """Problems with a solution, each a function of seed, split and index alone.
 
+    size     how many, by default 100,000, and 2,000 in words, which are all read before a run
     numbers  how many, each from 1 to 99; the target is one that they reach, from 10 to 99
     words    ask in a sentence, for language models, and judge the last <answer>
     """
@@ -54,13 +55,14 @@ class Countdown(Task):
     def __init__(
         self,
         split: str = "train",
-        size: int = 100_000,
+        size: int | None = None,
         seed: int = 0,
         numbers: int = 4,
         words: bool = False,
     ):
         if not 2 <= numbers <= 5:
             raise ValueError(f"numbers must be 2 to 5, got {numbers}")
+        size = size if size is not None else 2_000 if words else 100_000
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
         if split not in SHARES:

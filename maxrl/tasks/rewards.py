@@ -102,12 +102,7 @@ class CarefulJudge(Judge):
         self.directory = Path(directory).absolute()
 
     def attempt(
-        self,
-        name: str,
-        run: Callable[[], T],
-        otherwise: T,
-        batch: Callable[[], dict],
-        hint: str = "",
+        self, name: str, run: Callable[[], T], otherwise: T, batch: Callable[[], dict], hint=""
     ) -> T:
         """Return run(), which calls other people's code, or `otherwise` if it fails.
 
@@ -212,7 +207,12 @@ class Rewards(CarefulJudge):
         judged &= judged.sum(1, keepdim=True) >= least
         rewards[~judged] = torch.nan
         self.count(values, judged)
-        return rewards.float()
+        rounded = rewards.float()
+        # More than what adding the functions up rounds.
+        other = (rewards - rewards[:, :1]).abs() > 1e-12 * rewards.abs()
+        if (other & (rounded == rounded[:, :1])).any():
+            warnings.warn("unequal rewards are equal in float32: subtract a constant", stacklevel=2)
+        return rounded
 
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""

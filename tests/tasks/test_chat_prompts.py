@@ -78,6 +78,14 @@ def test_messages_for_a_model_without_a_template_are_said():
             assert len([*check_templates(Config(task=name), task, words)]) == said
 
 
+def test_words_that_a_model_lacks_are_said():
+    """As by a model of mazes before questions: it would be trained on unknown tokens."""
+    words = Tokenizer.from_vocabulary(("<unk>", "a"))
+    said = [*check_templates(Config(task="prompts"), Prompted("a b"), words)]
+    assert len(said) == 1 and "lacks words of a b" in said[0]
+    assert not [*check_templates(Config(task="prompts"), Prompted("a a"), words)]
+
+
 @pytest.mark.parametrize("template", [None, "{{ messages[0].content }}"])
 def test_a_token_that_texts_begin_with_elsewhere_is_said(template):
     """Also of a model with a template, if its prompts are to stay texts."""
@@ -172,7 +180,7 @@ def test_prompts_of_two_splits_are_said(tiny_chat, in_a_directory_of_its_own, re
 def test_what_is_meant_is_not_said(prompts):
     prompts(sums())
     assert prompts(sums(chat=False), chat=False)[0].prompt == "0 + 0 ="
-    for options in ({"chat": True}, {"system": "Add."}, {"chat": True, "system": "Add."}):
+    for options in ({"chat": True}, {"system": "+ ="}, {"chat": True, "system": "+ ="}):
         prompts(sums(chat=False), **options)
 
 

@@ -179,6 +179,8 @@ def test_prompts_of_words_of_its_own_are_equally_long():
         assert task.equally_long
         assert len({len(task[i].prompt.split()) for i in range(30)}) == 1
     assert not Countdown("train", words=True).equally_long
+    assert len(Countdown("train", words=True)) < 10_000 < len(Countdown("train"))
+    assert len(Countdown("train", 20_000, words=True)) == 20_000
 
 
 @pytest.mark.parametrize("count, formulas", [(2, 6), (3, 68), (4, 1170)])

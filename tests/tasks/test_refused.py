@@ -51,7 +51,7 @@ train.py OWN --reward-errors ignore | stop, drop
 train.py OWN --no-verdict token | group, rollout
 train.py OWN | judges nothing by itself: name a reward function with --reward
 train.py OWN --estimator supervised --rollouts 1 --eval-every 1 | judges nothing by itself
-train.py OWN --reward rewards.py:half | and --thresholds true
+train.py OWN --reward rewards.py:half | (--thresholds true)
 train.py JUDGED --estimator maxrl_centered --thresholds true | is exact for 0 and 1 alone
 train.py JUDGED --estimator rloo --thresholds true | rloo takes any reward
 train.py JUDGED --estimator tailrl --thresholds true | tailrl takes any reward

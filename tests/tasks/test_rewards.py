@@ -438,3 +438,18 @@ def test_weights_that_add_up_to_1_in_float32_are_not_warned_of(recwarn):
     for weights, count in (((0.7, 0.2, 0.1), 0), ((0.7, 0.2, 0.2), 1)):
         check_total(Config(reward=("a:a", "b:b", "c:c"), reward_weights=weights))
         assert len(recwarn.list) == count
+
+
+@pytest.mark.parametrize(
+    "rewards, said",
+    [
+        ([1.8e9, 1.8e9 + 5] * 3, True),
+        ([1.0, 1 - 1e-9] * 3, True),
+        ([0.7 + 0.2 + 0.1, 1.0] * 3, False),
+        ([1.0, math.nan, 1.0, 0.5, 0.25, math.nan], False),
+    ],
+)
+def test_rewards_that_float32_makes_equal_are_said(rewards, said, recwarn):
+    """Such as times since 1970, of which nothing would be learned."""
+    rewarded([lambda completions: [None if math.isnan(r) else r for r in rewards]])
+    assert sum("float32" in str(warning.message) for warning in recwarn) == said

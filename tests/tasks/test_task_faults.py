@@ -12,6 +12,7 @@ from maxrl.run.setup import check_templates
 from maxrl.system.errors import UsageError
 from maxrl.tasks import load_task, verifiers
 from maxrl.tasks.base import FilteredTask, prompt_lengths
+from maxrl.tasks.maze import VOCABULARY
 from maxrl.tasks.rewards import probe
 from tests.helpers import tiny
 from tests.helpers.runs import column, passed, refused
@@ -250,7 +251,8 @@ class Many(tiny.Up):
 def test_of_a_million_equally_long_prompts_one_is_read():
     """To count its tokens, and to see whether it fits the chat template of a model."""
     assert prompt_lengths(Many("train"), Words()) == [4] * 10**6
-    assert not [*check_templates(Config(), Many("train"), Tokenizer.from_vocabulary(("a",)))]
+    words = Tokenizer.from_vocabulary(VOCABULARY)
+    assert not [*check_templates(Config(), Many("train"), words)]
 
 
 @pytest.mark.parametrize("name", ["Final", "Show"])

@@ -3,8 +3,8 @@
 The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
 their seeds: mazes and Countdown by their tasks (Task.guess), word problems by the range of answers.
 A guess is drawn with equal chances. Whoever knows the generator does better with a list of the
-commonest walks or expressions: `lists` has {test set: {k: share of its problems that the first k
-solve}}.
+commonest walks, results or expressions: `lists` has {test set: {k: share of its problems that the
+first k solve}}.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from data.maze import prepare as mazes
+from data.word_problems import prepare as word_problems
 from maxrl.analysis.metrics import exact_pass_at_k
 from maxrl.system.files import write_text
 from maxrl.tasks.base import Task
@@ -43,13 +44,26 @@ def maze_set(size: int, seed: int, count: int) -> Task:
 def common_walks(size: int, seed: int, count: int, others: int = 10_000) -> dict[str, float]:
     """{k: share of the test mazes that the k commonest solutions of other mazes solve}."""
     test, train = maze_sets(size, seed, count, others)
-    common = Counter(train[i].answer for i in range(others)).most_common(max(LISTED))
-    walks = [walk for walk, _ in common]
-    found = {}
-    for k in LISTED:
-        solved = sum(test[i].answer in walks[:k] for i in range(count))
-        found[str(k)] = solved / count
-    return found
+    walks = [task[i].answer for task, size in ((train, others), (test, count)) for i in range(size)]
+    return commonest(walks[:others], walks[others:])
+
+
+def common_results(largest: int, count: int, others: int = 10_000) -> dict[str, float]:
+    """{k: share of the word problems that the k commonest results of others solve}."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--largest", largest, "--train", others, "--test", count, "--out", folder]
+        word_problems.main([*map(str, words)])
+        train, test = (
+            [json.loads(line)["answer"] for line in Path(folder, name).read_text().splitlines()]
+            for name in ("train.jsonl", "test.jsonl")
+        )
+    return commonest(train, test)
+
+
+def commonest(others: list[str], test: list[str]) -> dict[str, float]:
+    """{k: share of the test's answers that are among the k commonest of the others}."""
+    common = [answer for answer, _ in Counter(others).most_common(max(LISTED))]
+    return {str(k): sum(answer in common[:k] for answer in test) / len(test) for k in LISTED}
 
 
 def common_expressions(count: int, others: int = 3_000) -> dict[str, float]:
@@ -85,6 +99,7 @@ SETS = {
     "2,048 13x13 mazes": partial(maze_set, 13, 3, 2048),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
     "1,000 classes": partial(numbers, 1000, 1),
+    "word problems up to 20": partial(numbers, 20, 96),
     "word problems up to 100": partial(numbers, 100, 96),
     "Countdown": partial(Countdown, "test", 1024),
 }
@@ -97,6 +112,8 @@ LISTS = {
     "13x13 mazes": partial(common_walks, 13, 3, 512),
     "2,048 13x13 mazes": partial(common_walks, 13, 3, 2048),
     "17x17 mazes": partial(common_walks, 17, 1, 256),
+    "word problems up to 20": partial(common_results, 20, 96),
+    "word problems up to 100": partial(common_results, 100, 96),
     "Countdown": partial(common_expressions, 1024),
 }
 

@@ -76,7 +76,7 @@ def drawn() -> dict:
     lines.append(guess_curve("Countdown", POWERS))
     title = "ours (reduced scale): test"
     return {
-        "title": "Countdown: GRPO is ahead at one sample, MaxRL from four on",
+        "title": "Countdown without KL: GRPO is ahead at one sample, MaxRL from four on",
         "caption": "Four numbers and a target, a transformer of .61M parameters from scratch: "
         f"{STEPS:,} steps, each at its best rate, MaxRL with KL at that of GRPO with it. KL: a "
         f"penalty of .04 (k3). 1,024 test problems x 64 samples, {seeds_said(len(SEEDS))}. "

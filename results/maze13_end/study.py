@@ -357,7 +357,7 @@ def lead() -> dict:
         said = f"{said}, {len(gap)} seeds"
         lines.append(figures.banded(said, ks * beside, gap, bars=True) | style)
     return {
-        "title": "MaxRL leads GRPO at larger k if both or neither have KL, not if only GRPO has it",
+        "title": "At larger k a lead is shown if both or neither have KL, not if only GRPO has it",
         "caption": f"{SCALE}; bars: 95 % t intervals over seeds; points of one k stand side by "
         "side. The commonest walks, a list blind to the maze, have .007, .072 and .35 at k = 1, 8 "
         "and 64",

@@ -44,7 +44,8 @@ def comparison(batches: int, rollouts: int):
     summary(title, [*pass_columns(KS), "best@8"], each, cell=side_by_side)
     own = found.pop("tailrl")
     gaps = {label_of(name): (own - values)[[0, 1, 3, 4]] for name, values in found.items()}
-    leads("TailRL minus, 95 % over seeds", [*pass_columns(KS), "best@1", "best@8"], gaps)
+    title = f"TailRL minus, {batches} batches, {rollouts} rollouts, 95 % over seeds"
+    leads(title, [*pass_columns(KS), "best@1", "best@8"], gaps)
 
 
 def after_before() -> dict:

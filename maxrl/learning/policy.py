@@ -238,7 +238,8 @@ class SequencePolicy:
         cuda.forget_graphs()  # as in `backward`
         # From the training forward, as in the updates: the sampler's values differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
-        old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)
+        shape = rollouts.tokens.shape  # (P_local, N, L)
+        old = torch.zeros(shape, dtype=torch.float32, device=self.device)
         old_rows = old.flatten(0, 1)  # (P_local N, L)
         stats = UpdateStats(rollouts, self.clip)
         all_ids = range(len(old))

@@ -57,6 +57,8 @@ def closing(run) -> list[str]:
     lines = []
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
+        if not any(map(cfg.evaluates, range(cfg.steps))):
+            reached = f"was not measured (--eval-every {cfg.eval_every}) for"
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
     lines.append(f"the last checkpoint is {newest}")
     # The task is that of the first row.

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,10 +49,20 @@ def run_file(file: Path, *version: int) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look there
-    # It may begin with os.chdir or torch.set_grad_enabled, meant for itself.
-    with contextlib.chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
+    with own_settings():
         spec.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """What a module sets at its top is meant for itself: the directory, autograd, the dtype."""
+    dtype = torch.get_default_dtype()
+    try:
+        with contextlib.chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def checksums(specs: Iterable[str]) -> dict[str, str]:
@@ -97,7 +107,8 @@ def import_object(spec: str, option: str) -> Callable:
         if where.endswith(".py"):
             module = execute(Path(where).resolve())
         else:
-            module = importlib.import_module(where)
+            with own_settings():
+                module = importlib.import_module(where)
     except FAULTS as error:
         raise UsageError(
             f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"

@@ -30,3 +30,10 @@ def test_a_pass_rate_that_was_not_reached(shell):
     assert "did not reach --stop-at-pass 0.999" in said
     passed(shell(*run, "--steps", 12, "--resume", "yes"))
     assert len(metrics("run")) == 12
+
+
+def test_a_pass_rate_that_was_never_measured(shell):
+    run = ("train.py", "tiny_sft", *EVALUATED.split(), 10, "--stop-at-pass", 0.999)
+    said = passed(shell(*run, "--steps", 2))
+    assert "did not reach" not in said
+    assert "--eval-every 10" in said

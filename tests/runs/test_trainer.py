@@ -315,6 +315,24 @@ def test_a_given_model_that_does_not_get_the_weights_says_so(tiny_chat, in_a_dir
         trainer.train()
 
 
+def test_a_model_that_was_trained_meanwhile_is_refused(tiny_chat, in_a_directory_of_its_own):
+    """A trainer has the weights and the template that there were when it was made."""
+    model, tokenizer = loaded(tiny_chat), transformers.AutoTokenizer.from_pretrained(tiny_chat)
+    first, second = (
+        MaxRLTrainer(model, digit, MaxRLConfig(out, **SHORT), sums(), None, tokenizer)
+        for out in ("first", "second")
+    )
+    model.eval().to(torch.float32)
+    first.train()
+    with pytest.raises(UsageError, match="model was changed"):
+        second.train()
+    first.train(resume_from_checkpoint=True)
+    third = MaxRLTrainer(model, digit, MaxRLConfig("third", **SHORT), sums(), None, tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(UsageError, match="processing_class was changed"):
+        third.train()
+
+
 OWN = """
 from maxrl.advantages.registry import estimator
 

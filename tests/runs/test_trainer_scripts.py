@@ -26,6 +26,7 @@ from tests.repository import pages
 
 SCRIPT = """
 import sys
+import torch
 from maxrl import MaxRLConfig, MaxRLTrainer
 
 def digit(completions, **columns):
@@ -44,12 +45,19 @@ args = MaxRLConfig(out, max_steps=2, **options)
 with args.main_process_first():
     data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
 trainer = MaxRLTrainer(model, digit, args, data, data[:1])
+with torch.no_grad():
+    trainer.evaluate()
 trainer.train()
-history = [e["reward"] for e in trainer.state.log_history]
+history = [e["reward"] for e in trainer.state.log_history if "reward" in e]
 # A prompt for the first rank alone.
 history.append(trainer.evaluate()["eval_rewards/digit/mean"])
+# Gradients were averaged.
+history.append(float(next(trainer.started().model.parameters()).sum()))
 print("history", history, flush=True)
 main = trainer.accelerator.is_main_process
+# As scripts of torch have it, on one process alone.
+if main:
+    trainer.save_model(f"{out}-saved")
 assert main == trainer.is_world_process_zero() == (args.process_index == 0) == args.should_save
 trainer.accelerator.print("said once")
 if args.world_size == 2:
@@ -151,7 +159,7 @@ def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
     drawn[0, 0] = 0
     drawn[1, 2] = 1
     asked = drawn[2].view(P * 2, N // 2)
-    batches = iter([*drawn, asked])
+    batches = iter([*drawn, asked, asked[:, 0]])
 
     def reward(completions, **columns):
         return next(batches).flatten().tolist()
@@ -190,6 +198,9 @@ def test_inside_trl(rule, tiny_chat, in_a_directory_of_its_own, monkeypatch):
     trainer.evaluate()
     evaluated = found.pop().view(asked.shape)
     torch.testing.assert_close(evaluated, ADVANTAGES[rule](asked), atol=2e-6, rtol=0)
+    trainer.num_generations_eval = 1
+    trainer.evaluate()
+    assert found.pop().tolist() == [0] * len(asked)
     for rewards, advantages, row in zip(drawn, found, logged, strict=True):
         expected = ADVANTAGES[rule](rewards)
         # TRL subtracts their mean, which is 0 but for rounding.

@@ -161,6 +161,7 @@ seed: 3, learning_rate: 0.1, weight_decay: 0.5 | seed: 3, lr: 0.1, weight_decay:
 steps_per_generation: 4, num_iterations: 2, max_steps: 80 | steps: 10, minibatches: 4
 num_generations: 32, per_device_train_batch_size: 32, rollouts: [8, 8, 16] | rollouts: [8, 8, 16]
 eval_strategy: epoch, eval_delay: 2 | eval_every: 64, eval_from: 128
+eval_strategy: epoch, eval_delay: 0.001 | eval_every: 64, eval_from: 1
 eval_strategy: epoch, max_steps: 7 | eval_every: 7
 loss_type: luspo | aggregation: sequence
 """

@@ -299,14 +299,20 @@ def test_a_file_that_was_edited_is_read_again(monkeypatch, tmp_path):
 def test_what_a_file_sets_at_its_top_is_not_of_the_run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("deep").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
     text = "import os, torch\nos.chdir('deep')\ntorch.set_grad_enabled(False)\n"
-    Path("mine.py").write_text(text + "def f(completions):\n    return [1.0] * len(completions)\n")
-    user_code.import_object("mine.py:f", "--reward")
-    try:
-        assert torch.is_grad_enabled()
-    finally:
-        torch.set_grad_enabled(True)
-    assert Path.cwd() == tmp_path
+    text += "torch.set_default_dtype(torch.bfloat16)\n"
+    text += "def f(completions):\n    return [1.0] * len(completions)\n"
+    for address in ("mine.py:f", "the_same_as_a_module:f"):
+        Path(address.removesuffix(":f").removesuffix(".py") + ".py").write_text(text)
+        user_code.import_object(address, "--reward")
+        try:
+            assert torch.is_grad_enabled()
+            assert torch.get_default_dtype() == torch.float32
+        finally:
+            torch.set_grad_enabled(True)
+            torch.set_default_dtype(torch.float32)
+        assert Path.cwd() == tmp_path
 
 
 def test_what_a_file_imports_is_of_the_run(monkeypatch, tmp_path):

@@ -90,6 +90,11 @@ def name_of(model: Any) -> str:
     return getattr(model.config, "_name_or_path", "")
 
 
+def versions(model: Any) -> list[int]:
+    """Return how often each weight of a model in memory was written; a name has none."""
+    return [] if isinstance(model, str | Path) else [each._version for each in model.parameters()]
+
+
 def handed_back(model: Any, cfg: Config) -> Any:
     """Return the model of transformers that was given, if it has the trained weights in the end.
 

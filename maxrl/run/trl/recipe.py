@@ -153,7 +153,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         shard=chosen(args, "fsdp", SHARDS),
         # A run that ends before it would be evaluated is evaluated at its end.
         eval_every=min(batch.every(args.eval_strategy, evaluations), steps),
-        eval_from=batch.after(args.eval_delay * (batch.per_epoch if by_epoch else 1)),
+        eval_from=batch.after(math.ceil(args.eval_delay * (batch.per_epoch if by_epoch else 1))),
         eval_prompts=validation,
         eval_samples=samples,
         eval_k=tuple(2**i for i in range(samples.bit_length())),

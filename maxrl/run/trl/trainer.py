@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from maxrl.__main__ import script
 from maxrl.learning.config import Config
 from maxrl.learning.optimizer import make_optimizer
@@ -29,6 +31,7 @@ from maxrl.run.trl.inputs import (
     initial_checkpoint,
     name_of,
     plain,
+    versions,
 )
 from maxrl.run.trl.log import history, means, underscored
 from maxrl.run.trl.options import ABSENT, MaxRLConfig
@@ -79,6 +82,7 @@ class MaxRLTrainer(Around):
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         super().__init__()
+        self.initial = model, processing_class
         self.policy: SequencePolicy | None = None
         self.given_tokenizer = processing_class
         self.reward_funcs = functions = as_list(reward_funcs)
@@ -115,11 +119,14 @@ class MaxRLTrainer(Around):
         options = {k: value for k, value in self.args.to_dict().items() if k not in later}
         # Of data only which they are.
         data = {"train_dataset": [self.train_dataset], "eval_dataset": [self.eval_dataset]}
-        return options | data | {"reward_funcs": [*self.reward_funcs]}
+        model, tokenizer = self.initial
+        written = {"model": versions(model), "reward_funcs": [*self.reward_funcs]}
+        template = {"processing_class": getattr(tokenizer, "chat_template", None)}
+        return options | data | written | template
 
     def check_unchanged(self) -> None:
-        """UsageError if options, data or what is trained have changed since the trainer was made:
-        they would be ignored."""
+        """UsageError if options, data or the model have changed since the trainer was made, which
+        would be ignored."""
         now = self.settings()
         for name, made in self.made.items():
             same = now[name][0] is made[0] if name.endswith("dataset") else now[name] == made
@@ -177,7 +184,11 @@ class MaxRLTrainer(Around):
     def started(self, resumed: Path | None = None) -> SequencePolicy:
         """Return the policy; before any training it is that of the initial model."""
         if self.policy is None or resumed:
-            policy = build.policy_from(self.cfg, self.task, self.validation, resumed, self.device)
+            # An evaluation without gradients may make it, which trains later.
+            with torch.enable_grad():
+                policy = build.policy_from(
+                    self.cfg, self.task, self.validation, resumed, self.device
+                )
             assert isinstance(policy, SequencePolicy), "prompts are for language models"
             self.policy = policy
         return self.policy
@@ -217,6 +228,7 @@ class MaxRLTrainer(Around):
             cli.leave(STOPPED, spared=before)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
+            self.made |= {"model": versions(self.given)}
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
         rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
         entries = history(rows, cfg, self.args.logging_steps, len(self.task))
@@ -258,6 +270,6 @@ class MaxRLTrainer(Around):
         if policy.gathered is not None:
             model = policy.gathered.gather("cpu" if main else "meta")
             whole = replace(whole, model=model)
+            distributed.barrier()
         if main:
             checkpoint.save_into(folder, whole)
-        distributed.barrier()

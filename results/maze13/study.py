@@ -17,9 +17,6 @@ from results.lab.tables import (
     table,
 )
 
-# A 9x9 model of 400 batches, from which demonstrations of 13x13 go on: of other studies, too.
-SFT = "train.py maze9_laptop_sft --optimizer muon --seed {seed}"
-SMALL = f"{SFT} --task.directory data/maze/9x9-ten --stop-at-pass 0 --eval-every 100"
 STEPS, EVERY = 350, 50
 KEPT_STEPS = 20
 # Rates were chosen on the first of the seeds, which is none of the compared.

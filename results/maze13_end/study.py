@@ -4,45 +4,14 @@ others do: RLOO, PKPO, DAPO's and Reinforce-Ada's sampling; and demonstrations a
 import numpy as np
 
 from results.lab import figures
-from results.lab.data import by_seed, clock, evaluations, kept, minus, paired, rows_of, runs
+from results.lab.data import by_seed, clock, evaluations, minus, paired, runs
 from results.lab.guessing import guessing, of_list
 from results.lab.intervals import interval, side_by_side
-from results.lab.runs import evaluation, product
 from results.lab.tables import corrected, equal, label_of, leads, pass_columns, searched, table
-from results.maze13.study import SFT, SMALL
 
-SIZE13 = "--task.size 13 --task.directory data/maze/13x13-2048 --max-response 40"
-LARGE = f"{SFT} {SIZE13} --stop-at-pass .015 --steps 1000 --init runs/maze13_end/seed{{seed}}/small"
 STEPS, EVERY, SAVED = 1500, 100, 300
-RL = (
-    f"{{method[2]}} maze9_laptop {SIZE13} {{method[1]}} --optimizer muon --lr {{rate}} "
-    "--seed {seed} --init runs/maze13_end/seed{seed}/base --steps {method[3]} "
-    f"--save-every {SAVED} --eval-every {EVERY} --eval-prompts 256 --eval-samples 16 --eval-k 1,8"
-)
-METHODS = {
-    "maxrl": "--estimator maxrl --prompts 16 --rollouts 32",
-    "grpo": "--estimator grpo --prompts 16 --rollouts 32",
-    "grpo-k3.04": "--estimator grpo --prompts 16 --rollouts 32 --beta .04",
-    "grpo-k2.04": "--estimator grpo --prompts 16 --rollouts 32 --beta .04 --kl k2",
-    "grpo-k3.01": "--estimator grpo --prompts 16 --rollouts 32 --beta .01",
-    "maxrl-k3.04": "--estimator maxrl --prompts 16 --rollouts 32 --beta .04",
-    "rounds16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
-    "rounds32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
-    "grpo32x16-k3.04": "--estimator grpo --prompts 32 --rollouts 16 --beta .04",
-    "maxrl-n128": "--estimator maxrl --prompts 16 --rollouts 128",
-    "grpo-n128": "--estimator grpo --prompts 16 --rollouts 128",
-    "rloo": "--estimator rloo --prompts 16 --rollouts 32",
-    "pkpo-k8": "--estimator pkpo --estimator.k 8 --prompts 16 --rollouts 32",
-    "dapo": "--estimator grpo --prompts 160 --rollouts 32",
-    "ada": "--estimator reinforce --no-verdict rollout --prompts 32 --rollouts 32",
-    "supervised": "--estimator supervised --prompts 32 --rollouts 1",
-}
-PRIMARY = ("maxrl", "grpo", "grpo-k3.04")
 PENALISED = "grpo-k3.04"
-# What is run on six seeds or more, all others on three.
-MORE = (*PRIMARY, "maxrl-k3.04")
-METHODS |= {f"{name}-s3000": METHODS[name] for name in MORE}
-METHODS["ada-half"] = METHODS["ada"]  # at half the rate that the search chose
+PRIMARY = ("maxrl", "grpo", PENALISED)
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 MINUS = {
     "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
@@ -60,17 +29,10 @@ MINUS = {
     "maxrl-k3.04-s3000": "grpo-k3.04-s3000 maxrl-k3.04",
 }
 PAIRS = [(own, other) for own, others in MINUS.items() for other in others.split()]
-PROGRAMS = {name: f"results/maze13_end/neighbours.py {name}" for name in ("dapo", "ada")}
-PROGRAMS["ada-half"] = PROGRAMS["ada"]
-# On the search's seed DAPO's has about as many rollouts then as rounds of 32 prompts after 1,500.
-OTHER_STEPS = {"maxrl-n128": 900, "grpo-n128": 900, "dapo": 600}
-OTHER_STEPS |= {name: 3000 for name in METHODS if name.endswith("-s3000")}
 # A ladder: a search goes up and down from its middle until both neighbours of the best are worse.
 RATES = ("2.5e-5", "5e-5", "1e-4", "2e-4", "4e-4")  # of AdamW's part; matrices have 4 times it
 SEARCHED = 201
-# None is a seed of another study. Six are promised, two are added if time allows.
-SEEDS = (220, 221, 222, 223, 224, 225, 226, 227)
-PROMISED, FEW = SEEDS[:6], SEEDS[:3]
+SEEDS = (220, 221, 222, 223, 224, 225)
 KS = (1, 8)
 # (rollouts, steps): equal steps, and after 400 of 128 rollouts about as many as of all with 32.
 BY_ROLLOUTS = ((128, 400), (32, 1500), (128, 900), (32, 900))
@@ -82,63 +44,15 @@ SPENT = ("seconds", "seconds/rollout", "seconds/backward", "rollouts")
 # machine with no other load.
 TIMED = (224, 225)
 KEPT_STEPS = 50
-
-
-def base_of(seed: int) -> dict:
-    """The base of a seed, and the 9x9 model that it starts from."""
-    small = product("seed{seed}/small", SMALL, seed=[seed])
-    return small | product("seed{seed}/base", LARGE, seed=[seed])
-
-
-def arms_at(seed: int, name: str, rates) -> dict:
-    """A method at these rates from the base of a seed."""
-    steps = OTHER_STEPS.get(name, STEPS)
-    method = [(name, METHODS[name], PROGRAMS.get(name, "train.py"), steps)]
-    return product("seed{seed}/{method[0]}-lr{rate}", RL, seed=[seed], rate=rates, method=method)
-
-
-# A stage of the search for each method, so that it can be made in parts.
-RUNS = {f"search-{name}": base_of(SEARCHED) | arms_at(SEARCHED, name, RATES) for name in METHODS}
-KNOWN = kept("maze13_end", "runs")
-
-
-def best_saved(name: str) -> int:
-    """The step of the checkpoint of a kept run that is best on validation; 0 if none is better than
-    the last."""
-    if name not in KNOWN or "-lr" not in name:
-        return 0
-    rows = rows_of(KNOWN[name])
-    scores = np.sum([evaluations(rows, k) for k in KS], axis=0)
-    at_saved = scores[SAVED // EVERY - 1 :: SAVED // EVERY]
-    best = int(at_saved.argmax())
-    return SAVED * (best + 1) if at_saved[best] > scores[-1] else 0
-
-
 # {method: rate} by pass@1 + pass@8 at the end of the search; of demonstrations the warm-up's.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4", "rloo": "5e-5"}
 BEST |= {"pkpo-k8": "1e-4", "dapo": "5e-5", "ada": "4e-4", "supervised": "1e-3"}
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo", "ada-half": "maxrl"}
-UNSEARCHED |= {name: PENALISED for name in METHODS if "k3.04" in name and name != PENALISED}
+UNSEARCHED |= {"maxrl-k3.04": PENALISED, "grpo32x16-k3.04": PENALISED}
+UNSEARCHED |= {"maxrl-k3.04-s3000": PENALISED, "grpo-k3.04-s3000": PENALISED}
 BEST |= {name: BEST[other] for name, other in UNSEARCHED.items()}
-TESTS: dict[str, list[str]] = {}
-ASKED = "--prompts 2048 --samples 64"
-for seed in SEEDS:
-    runs_of = base_of(seed)
-    models = {"base": f"seed{seed}/base"}
-    for name, rate in BEST.items():
-        if name in MORE or seed in FEW:
-            runs_of |= arms_at(seed, name, [rate])
-            models[name] = f"seed{seed}/{name}-lr{rate}"
-    RUNS |= {f"bases{seed}": base_of(seed), f"seed{seed}": runs_of}
-    # A file a model, so that they can be made one after the other.
-    for name, model in models.items():
-        one = evaluation(ASKED, {name: f"maze13_end/{model}"})
-        TESTS[f"test-{name}-seed{seed}.json"] = one
-        if step := best_saved(model):
-            one = evaluation(ASKED, {name: f"maze13_end/{model}/step-{step:06}"})
-            TESTS[f"best-{name}-seed{seed}.json"] = one
 
 
 def at_best() -> dict[str, dict[int, list[dict]]]:
@@ -161,23 +75,21 @@ def named_before(title: str, pairs, found: dict):
     their number, on the seeds that were promised."""
     named = {}
     for own, other in pairs:
-        both = {name: {seed: found[name][seed] for seed in PROMISED} for name in (own, other)}
+        both = {name: {seed: found[name][seed] for seed in SEEDS} for name in (own, other)}
         for k, values in zip(TESTED, minus(both, own, other)):
             named[f"{label_of(own)} minus {label_of(other)}, pass@{k}"] = values
     corrected(title, named)
 
 
 def best_checkpoints(found: dict):
-    """Each method at the best of its saved checkpoints by validation, once these are tested."""
-    saved, rows = passed("best-.+"), []
-    for name, seeds in found.items():
-        earlier = saved.get(name, {})
-        named = {seed for seed in seeds if f"best-{name}-seed{seed}.json" in TESTS}
-        tested = [(seeds | earlier)[seed] for seed in seeds if seed in earlier or seed not in named]
-        # A mean over those whose best is the last would say that it always is.
-        if len(tested) == len(seeds):
-            levels = map(interval, zip(*tested))
-            rows.append([label_of(name), len(tested), len(earlier), *levels])
+    """Methods whose best saved checkpoint by validation is not the last on some seeds: it there,
+    and the last on the others."""
+    rows = []
+    for name, earlier in passed("best-.+").items():
+        seeds = found[name] | earlier
+        rows.append(
+            [label_of(name), len(seeds), len(earlier), *map(interval, zip(*seeds.values()))]
+        )
     table(["test, best by validation", "seeds", "not the last", *pass_columns(TESTED)], rows)
 
 
@@ -310,7 +222,7 @@ MANY = {
 LONG = {
     "maxrl-s3000": ("MaxRL, no KL", {"like": "maxrl"}),
     "grpo-s3000": ("GRPO, no KL", {"like": "grpo"}),
-    "grpo-k3.04-s3000": ("GRPO, KL (k3)", figures.penalised({}, "grpo")),
+    "grpo-k3.04-s3000": DRAWN[PENALISED],
 }
 SCALE = (
     "13x13 mazes, .3M parameters (reduced scale), weak bases (pass@1 .015 before RL), "

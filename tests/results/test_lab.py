@@ -223,16 +223,17 @@ def test_pairs_are_made_by_seed():
     assert data.minus(found, "own", "other").round(9).tolist() == [[0.3, 0.6]]
 
 
-def test_the_best_saved_step_by_validation(monkeypatch):
-    """pass@1 + pass@8 of every 300 steps, evaluated once in 100; the last if none is better."""
-    at_600 = [0.0] * 5 + [0.3] + [0.0] * 8 + [0.2]
-    between = [0.9 if i == 6 else 0.2 for i in range(15)]
-    for values, expected in ((at_600, 600), (between, 0), ([0.1] * 15, 0)):
-        steps = [100 * i + 99 for i in range(15)]
-        metrics = {"step": steps, "eval/pass@1": values, "eval/pass@8": values}
-        metrics["frac_unsolved"] = [0.5] * 15
-        monkeypatch.setattr(maze13_end, "KNOWN", {"seed1/x-lr1": {"metrics": metrics}})
-        assert maze13_end.best_saved("seed1/x-lr1") == expected
+def test_every_best_checkpoint_was_tested():
+    """Of every 300 steps by pass@1 + pass@8 on validation, where it is not the last."""
+    tests = data.kept("maze13_end", "tests")
+    every = maze13_end.SAVED // maze13_end.EVERY
+    for name, seeds in maze13_end.at_best().items():
+        for seed, rows in seeds.items():
+            scores = np.sum([data.evaluations(rows, k) for k in maze13_end.KS], axis=0)
+            saved = scores[every - 1 :: every]
+            test = tests.get(f"best-{name}-seed{seed}.json", {"command": ""})
+            step = f"/step-{maze13_end.SAVED * (saved.argmax() + 1):06}"
+            assert (step in test["command"]) == (saved.max() > scores[-1]), (name, seed)
 
 
 def test_the_rates_are_those_of_the_search():

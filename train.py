@@ -82,8 +82,8 @@ def train(
             # N rollouts of each prompt and their rewards. All N of a prompt are on one rank, so
             # advantages need no communication.
             sampled = sample(cfg, policy, judge, examples, step, plan.mine, clock)
-            # A reward function may give no verdict on a rollout. Prompts without any are left out:
-            # from here on P_local counts those with one, after rounds in another order.
+            # A reward function may give no verdict on a rollout. From here on P_local counts only
+            # the prompts with a verdict. Rounds also change their order.
             rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
             advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
             with clock("backward"):
@@ -121,8 +121,8 @@ def learn(
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
         totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        # Is any advantage on any rank not 0? None as an index takes all rollouts, without the copy
-        # to the device that a list of them would be.
+        # Is any advantage on any rank not 0? group_ids is None for one update of all rollouts: as
+        # an index that takes them all, without the copy to the device that a list would be.
         totals.highest("signal", advantages[group_ids].any())
         updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)
@@ -150,9 +150,8 @@ def update(
 
     Returns the statistics of this update, the same on all ranks.
     """
-    # MaxRL's advantages can be as large as N - 1, but with Adam its steps are not that much longer:
-    # it divides by the size of recent gradients. Clipping does not change the relative weights of
-    # an update's prompts.
+    # MaxRL's advantages can be as large as N - 1, but the steps of Adam and Muon hardly depend on
+    # the gradient's size. Clipping does not change the relative weights of an update's prompts.
     norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     totals.highest("grad_norm", sharding.unsharded(norm))
     # The one wait for the device. The statistics are the same on all ranks, so either all of them

@@ -8,7 +8,12 @@ from results.lab.intervals import ahead, holm, interval, p_value
 
 METHODS = ("maxrl", "grpo", "rloo")
 # What is compared with and is not an estimator of the package.
-OTHERS = {"dapo": "DAPO", "ada": "Reinforce-Ada", "ada-half": "Reinforce-Ada, half the rate"}
+OTHERS = {
+    "dapo": "DAPO",
+    "ada": "Reinforce-Ada",
+    "ada-half": "Reinforce-Ada, half the rate",
+    "grpo-low": "GRPO, half the rate",
+}
 
 
 def label_of(name: str) -> str:

@@ -14,7 +14,7 @@ PENALISED = "grpo-k3.04"
 PRIMARY = ("maxrl", "grpo", PENALISED)
 PRIMARY_PAIRS = [("maxrl", "grpo"), ("maxrl", PENALISED)]
 MINUS = {
-    "maxrl": f"grpo {PENALISED} grpo-k2.04 rloo pkpo-k8",
+    "maxrl": f"grpo {PENALISED} grpo-k2.04 grpo-low rloo pkpo-k8",
     "grpo": "rloo dapo",
     PENALISED: "grpo grpo-k2.04",
     "grpo-k2.04": "grpo",
@@ -47,6 +47,7 @@ KEPT_STEPS = 50
 # {method: rate} by pass@1 + pass@8 at the end of the search; of demonstrations the warm-up's.
 BEST = {"maxrl": "2e-4", "grpo": "5e-5", "grpo-k3.04": "2e-4", "grpo-k2.04": "2e-4", "rloo": "5e-5"}
 BEST |= {"pkpo-k8": "1e-4", "dapo": "5e-5", "ada": "4e-4", "supervised": "1e-3"}
+BEST["grpo-low"] = "2.5e-5"
 # Methods that have the best rate of another.
 UNSEARCHED = {"rounds16": "maxrl", "rounds32": "maxrl", "maxrl-n128": "maxrl", "grpo-n128": "grpo"}
 UNSEARCHED |= {"maxrl-s3000": "maxrl", "grpo-s3000": "grpo", "ada-half": "maxrl"}

@@ -252,6 +252,8 @@ def test_the_rates_are_those_of_the_search():
             assert set(maze13_end.RATES[max(place - 1, 0) : place + 2]) <= set(scores[name])
         elif name == "supervised":
             assert float(chosen) == maze9_laptop_sft().lr
+        elif name == "grpo-low":
+            assert float(chosen) == float(maze13_end.BEST["grpo"]) / 2
         else:
             assert chosen == maze13_end.BEST[maze13_end.UNSEARCHED[name]]
     penalised = {name: max(some.values()) for name, some in scores.items() if "-k" in name}

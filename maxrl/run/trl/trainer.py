@@ -270,6 +270,8 @@ class MaxRLTrainer(Around):
         if policy.gathered is not None:
             model = policy.gathered.gather("cpu" if main else "meta")
             whole = replace(whole, model=model)
-            distributed.barrier()
         if main:
             checkpoint.save_into(folder, whole)
+        # Of a whole model, one process may ask alone.
+        if policy.gathered is not None:
+            distributed.barrier()

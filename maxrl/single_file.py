@@ -258,9 +258,8 @@ def advantages(rewards, method):
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
     std = rewards.std(dim=1, keepdim=True)  # (P, 1)
     centered = rewards - mean  # (P, N)
-    # On average, a prompt with pass rate p adds w(p) grad p to the gradient, up to a factor that
-    # all prompts share. The weights below are those for many rollouts (Table 2); for N rollouts,
-    # MaxRL's is that of Eq. 6 with T = N - 1.
+    # Up to a factor that all share, a prompt with pass rate p adds w(p) grad p on average. The w(p)
+    # below are for many rollouts (Table 2); for N rollouts, MaxRL's is Eq. 6 with T = N - 1.
     return {
         # w(p) = 1. The factor turns this into the reward minus the mean of the N - 1 others.
         "rloo": centered * n / (n - 1),

@@ -16,6 +16,8 @@ from maxrl.tasks.answers import SEVERAL, read_number
 from maxrl.tasks.references import unnamed, value, words
 
 BASE = re.compile(r"[0-9]\s*[)}]?\s*_[\s{]*(?:\\text\s*\{\s*)?(?!10\b)(\w+)")
+# f' and f''(x): math-verify leaves the primes out.
+PRIME = re.compile(r"(?<=[A-Za-z)}'′’])\s*(?:['′’]|\^\s*(?:\{\s*)?\\prime|(?<=prime)\s*\\prime)")
 # Between values and around them.
 AND = re.compile(r"(?<![\s,;])(?:[,;\s]*+(?:\\text\s*+\{\s*+and\s*+\}|\band\b)|\s*+[,;])[,;\s]*+")
 AROUND = re.compile(r"(?:\\left\s*)?\(((?:[^()]|\([^()]*\))*?)(?:\\right\s*)?\)")
@@ -70,11 +72,13 @@ def boxed(box: str, answer: str) -> bool:
         return [part / gold[0] for part in gold] == [part / other[0] for part in other]
     if values := by_name(answer, box):
         return all(boxed(value(one), value(other)) for one, other in values)
+    if ("=" in box) == ("=" in answer) and len({len(PRIME.findall(text)) for text in texts}) > 1:
+        return False
     bases = [BASE.findall(text) for text in texts]
     before = "" if "=" in box else unnamed(answer)
     if bases[0] != bases[1] or before and not SEVERAL.search(before):
         return False
-    sides = [parse_box(text) for text in texts]
+    sides = [parse_box(text) for text in apart(*texts)]
     compare = math_verify.grader.sympy_numeric_eq
     with patch.object(math_verify.grader, "sympy_numeric_eq", partial(equal, compare)):
         return bool(math_verify.verify(*sides, timeout_seconds=None))
@@ -136,6 +140,19 @@ def equal(compare: Callable, gold: Any, value: Any, *precision: int, **named: in
 def readable(answer: str) -> bool:
     """Return whether an answer has a value, where for `boxed` its text alone would do."""
     return words(answer) != "" or parse_box(answer, fallback_mode="no_fallback") != []
+
+
+def apart(*texts: str) -> list[str]:
+    """Return the texts with other letters for capitals that one of them has in both cases, as R and
+    r, since math-verify takes both for one unknown."""
+    bare = [re.sub(r"\\[A-Za-z]+", " ", text) for text in texts]
+    both = sorted({c for text in bare for c in text if c.isupper() and c.lower() in text})
+    free = [c for c in "abcfghjklmnpqrstuvwxyz" if c not in "".join(bare).lower()]
+    other = dict(zip(both, free))
+    return [
+        re.sub(r"\\[A-Za-z]+|[A-Z]", lambda found: other.get(found[0], found[0]), text)
+        for text in texts
+    ]
 
 
 def parse_box(text: str, **mode: str) -> list:

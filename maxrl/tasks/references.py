@@ -180,7 +180,8 @@ def number_in(answer: str) -> Fraction | None:
 def words(text: str) -> str:
     """Return the words of an answer without any number or formula in small letters, or "".
     They are three at most, one of four letters, with a capital or short as yes: ab is a product."""
-    said = plainly(text).strip()
+    # AB^2 is a power, whose exponent plainly() takes for that of a unit.
+    said = "" if "^" in rewritten(text, UNSEEN) else plainly(text).strip()
     return said.lower() if WORDS.fullmatch(said) else ""
 
 

@@ -142,6 +142,13 @@ def checked_row(row: dict, name: str, where: str) -> dict:
         raise DataError(
             f"{where}: {name!r} must be text or a list, not {value!r:.40}; its columns are {[*row]}"
         )
+    # TRL's columns for pictures of the prompt.
+    for column in ("image", "images"):
+        if str(row.get(column)) not in (*NOTHING, "", "[]"):
+            raise DataError(
+                f"{where}: no model here reads the pictures of {column!r}: leave the row out, or "
+                "give the column another name if only reward functions need it"
+            )
     if isinstance(value, list):
         check_messages(value, where)
     elif is_chat(value):

@@ -217,6 +217,14 @@ def test_two_columns_of_one_name_in_parquet():
         prompts("a.parquet")
 
 
+@pytest.mark.parametrize("name", ["image", "images"])
+def test_pictures_of_a_prompt(name):
+    """TRL puts those of these columns before the prompt, where no model here would see them."""
+    with pytest.raises(UsageError, match=name.removesuffix("s")):
+        prompts([{"prompt": "How many cats?", name: ["cats.png"]}])
+    assert len(prompts([{"prompt": "How many?", name: None}])) == 1
+
+
 def test_rows_in_memory():
     """They may have what no file holds."""
     task = prompts([{"prompt": "p", "answer": np.arange(2), (1, 2): 3}])
